@@ -14,10 +14,13 @@ FROM_LOCK := install --require-hashes -r requirements.lock
 # Without isolation both distributions are built by the locked backend.
 PROJECT := install --no-deps --no-build-isolation --editable . --editable bench
 
-# The tests, in groups of which three run beside each other: the longest first, so that they end together.
-TEST_GROUPS := pipes brokers formats log commands stores rest
-OF_pipes := tests/spark/pipes
-OF_brokers := tests/broker tests/torture
+# The tests, in groups of which four run beside each other, since most of their time they wait: the longest
+# first, so that they end together.
+TEST_GROUPS := torture brokers pipes log commands formats rest stores processes
+OF_torture := tests/torture
+OF_processes := $(addprefix tests/spark/pipes/test_,processes.py commands.py own_session.py)
+OF_pipes := $(filter-out $(OF_processes),$(wildcard tests/spark/pipes/test_*.py))
+OF_brokers := tests/broker
 OF_formats := tests/spark/formats $(wildcard tests/spark/test_*.py) tests/bench/test_pipe.py tests/bench/test_pipe_jobs.py
 OF_log := tests/log tests/cli/log
 OF_commands := $(wildcard tests/cli/test_*.py) tests/node tests/client tests/timers tests/examples tests/bench/test_broker.py
@@ -39,8 +42,8 @@ demo: setup ## Send messages through a delay topic and see how punctually they c
 test: setup ## Check style, types, imports and documentation, and run all tests
 	@echo "== ruff check";  $(BIN)/ruff check .
 	@echo "== ruff format"; $(BIN)/ruff format --check .
-	@echo "== mypy, imports and pytest, three at a time; each shows its output when it ends"
-	@$(MAKE) --no-print-directory --keep-going --jobs=3 $(CHECKS)
+	@echo "== mypy, imports and pytest, four at a time; each shows its output when it ends"
+	@$(MAKE) --no-print-directory --keep-going --jobs=4 $(CHECKS)
 
 check-types:
 	@$(BIN)/mypy && $(BIN)/lint-imports --no-cache

@@ -33,8 +33,9 @@ from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.delivery.firing_lane import FiringLane
 from chronoline.delivery.storage_threads import StorageThreads
-from chronoline.runtime.clock import Clock, SystemClock, to_ms
+from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.message_ids import new_id, new_message
+from chronoline.runtime.timestamps import to_ms
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 

@@ -89,6 +89,7 @@ def consume(server: KafkaServer, topic: str, partition: int = 0) -> list[Message
             error = message.error()
             if error is None:
                 found.append(message)
+            # The library's documented name.
             elif error.code() == KafkaError._PARTITION_EOF:
                 return found
             else:

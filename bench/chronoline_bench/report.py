@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from chronoline.core.lateness import Lateness
@@ -10,7 +12,16 @@ from chronoline_bench.tally import Tally
 
 SAME_MS = 2.0
 """A ratio of latencies holds also when the difference is smaller than this."""
+PERCENTILES = {"p50": "p50_ms", "p99": "p99_ms", "p99.9": "p999_ms", "max": "max_ms"}
 _DIGITS = 4
+
+
+def medians_of(latenesses: Sequence[Lateness]) -> dict[str, float]:
+    """The median of each percentile over several rounds."""
+    return {
+        name: median(getattr(each, attribute) for each in latenesses)
+        for name, attribute in PERCENTILES.items()
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ import grpc
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import name_problem
+from chronoline.runtime.tls import read_pem
 
 _TOKEN_BYTES = 32
 _PREFIX = "chronoline_"
@@ -89,8 +90,11 @@ class Tokens:
             return
         try:
             hashes = json.loads(self._path.read_text("utf-8"))
-        except (OSError, ValueError):
-            raise InvalidInput(f"the tokens in {self._path.name!r} cannot be read") from None
+        except (OSError, ValueError) as error:
+            raise InvalidInput(
+                f"the tokens in {self._path.name!r} cannot be read: {error}. Restore the file, or delete it "
+                "and make new tokens with `chronoline token create`"
+            ) from None
         self._hashes, self._read_at = hashes, read_at
 
     def _write(self, hashes: dict[str, str]) -> None:
@@ -171,7 +175,9 @@ class Door:
     def grpc_credentials(self) -> grpc.ServerCredentials | None:
         if self.tls is None:
             return None
-        return grpc.ssl_server_credentials([(_read(self.tls.key), _read(self.tls.certificate))])
+        return grpc.ssl_server_credentials(
+            [(read_pem(self.tls.key), read_pem(self.tls.certificate))]
+        )
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """Raises `InvalidInput` if the files are no certificate with its key."""
@@ -199,13 +205,6 @@ def hash_of_shown(authorization: str | bytes) -> str:
 def _host_name(text: str) -> str:
     """A host name in the form in which names are compared."""
     return text.lower().removesuffix(".")
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidInput(f"{str(path)!r} cannot be read: {error.strerror}") from None
 
 
 def check_listener(host: str, door: Door, *, insecure: bool) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from chronoline.broker.subscription import MAX_CREDIT
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import CLOCK_BOUND_MS
-from chronoline.runtime.admission import Admission
+from chronoline.runtime.admission import PATIENCE_S, Admission
 from chronoline.stores.contract import MAX_BATCH
 
 
@@ -35,12 +35,13 @@ class Limits:
     clock_bound_ms: int = CLOCK_BOUND_MS
     """A client's clock that is further off is reported; if the store's is, the broker changes nothing."""
 
-    def admission(self) -> Admission:
+    def admission(self, *, patience_s: float = PATIENCE_S) -> Admission:
         """The bounds for the requests of all clients together."""
         return Admission(
             most_bytes=self.node_bytes,
             most_requests=self.node_requests,
             largest_bytes=self.frame_bytes,
+            patience_s=patience_s,
         )
 
 

@@ -51,7 +51,7 @@ from chronoline.core.topic import Topic
 from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.alarm import Alarm
 from chronoline.runtime.clock import Clock
-from chronoline.runtime.supervise import supervise
+from chronoline.runtime.tasks import supervise
 from chronoline.stores.contract import Returned
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from chronoline.core.lateness import LatenessHistogram
-from chronoline.core.message import LeasedMessage, content_bytes
+from chronoline.core.message import LeasedMessage
 from chronoline.core.outcome import Grant, Outcome
 from chronoline.runtime.metrics import expose, lateness_family
 
@@ -244,10 +244,7 @@ class BrokerMetrics(Collector):
 
     def leased(self, topic: str, grant: Grant) -> None:
         self.add("topic_leases_count", ("create", topic), len(grant.leased))
-        size = sum(
-            content_bytes(each.body, each.message.key, each.message.headers)
-            for each in grant.leased
-        )
+        size = sum(each.content_bytes for each in grant.leased)
         self.add("topic_leases_body_total_bytes", (topic,), size)
         if grant.refused:
             self.add("topic_leases_errors", ("create", topic), len(grant.refused))

@@ -16,7 +16,7 @@ from chronoline.broker.store_access import StoreAccess
 from chronoline.core.errors import ChronolineError
 from chronoline.core.topic import Topic
 from chronoline.runtime.alarm import Alarm
-from chronoline.runtime.supervise import supervise
+from chronoline.runtime.tasks import supervise
 from chronoline.stores.members import pipe_groups
 
 _SHORTEST_MS = 200

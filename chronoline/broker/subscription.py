@@ -9,7 +9,7 @@ from typing import Protocol
 from chronoline.core.agenda import DEFAULT_RESERVE_AHEAD_MS, Agenda
 from chronoline.core.delivery import RESERVE_ROWS, Delivery, Rules
 from chronoline.core.limits import MAX_HEADER_BYTES, MAX_KEY_BYTES
-from chronoline.core.message import LeasedMessage, content_bytes
+from chronoline.core.message import LeasedMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.session import Session
 from chronoline.core.topic import Topic
@@ -125,9 +125,7 @@ class Subscription(Delivery):
 
     def learn_sizes(self, leased: Iterable[LeasedMessage]) -> None:
         """Adapts the assumed size of the next messages: not much larger than the last ones."""
-        sizes = [
-            content_bytes(each.body, each.message.key, each.message.headers) for each in leased
-        ]
+        sizes = [each.content_bytes for each in leased]
         if sizes:
             expected = max(_SPARE * max(sizes), self.agenda.largest_bytes // 2)
             self.agenda.largest_bytes = min(expected, self._largest_bytes)

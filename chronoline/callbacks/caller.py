@@ -73,12 +73,18 @@ class Caller(AsyncService):
     """Makes calls, within its limits."""
 
     def __init__(
-        self, guard: Guard, *, limits: CallLimits | None = None, lookup: Lookup | None = None
+        self,
+        guard: Guard,
+        *,
+        limits: CallLimits | None = None,
+        lookup: Lookup | None = None,
+        rest_s: float = _REST_S,
     ) -> None:
         """Without a `lookup`, names are looked up by the system."""
         self._guard = guard
         self.limits = limits or CallLimits()
         self._lookup = lookup or Lookups()
+        self._rest_s = rest_s
         self._hosts: dict[tuple[str, int], _Host] = {}
         self._all = asyncio.Semaphore(self.limits.in_all)
         self._session: aiohttp.ClientSession | None = None
@@ -135,7 +141,7 @@ class Caller(AsyncService):
                     except _Short as short:
                         begun, waits_for = False, str(short)
                     patience.reschedule(give_up_s)
-                    await asyncio.sleep(_REST_S)  # the end of a shortage has no event
+                    await asyncio.sleep(self._rest_s)  # the end of a shortage has no event
         except TimeoutError:
             if not begun:
                 return Answer(Verdict.no_turn, waits_for)

@@ -30,7 +30,7 @@ class _Command:
 
     load: Callable[[], Any]
     install: str
-    """The argument of `pip install` for it."""
+    """The argument of `pip install` that brings its libraries."""
     panel: str | None = None
 
 
@@ -96,7 +96,7 @@ def _add(app: typer.Typer, name: str, command: _Command) -> None:
     except ImportError as error:
         if not isinstance(error, MissingExtra) and (error.name or "").startswith("chronoline."):
             raise  # a defect
-        missing.__doc__ = f"Needs: {escape(needs)}"  # the extra is no markup
+        missing.__doc__ = f"Needs: {escape(needs)}"
         ignored = {"allow_extra_args": True, "ignore_unknown_options": True}
         app.command(name, rich_help_panel=command.panel, context_settings=ignored)(missing)
         return

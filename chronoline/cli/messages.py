@@ -42,10 +42,10 @@ from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.core.message import Header
 from chronoline.core.outcome import Refusal
 from chronoline.core.status import Status, status_of
-from chronoline.runtime.clock import SystemClock, to_ms
+from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.json_bytes import json_bytes, json_headers
 from chronoline.runtime.signals import exit_on_sigterm
-from chronoline.runtime.timestamps import show_moment
+from chronoline.runtime.timestamps import show_moment, to_ms
 
 if TYPE_CHECKING:
     from chronoline.client.aio import Outcomes, ToSend
@@ -252,9 +252,10 @@ def _print_json(**fields: object) -> None:
 def cancel(
     broker: Broker,
     topic: TopicName,
-    message_ids: Annotated[list[str], typer.Argument(metavar="ID…", show_default=False)],
+    message_ids: Annotated[list[str], typer.Argument(metavar="ID", show_default=False)],
     *,
     group: Group = DEFAULT_GROUP,
+    as_json: AsJson = False,
 ) -> None:
     """Cancel waiting messages: no consumer gets them.
 
@@ -264,9 +265,19 @@ def cancel(
     with broker.client(group=group) as client:
         outcomes = client.cancel_many(topic, message_ids)
     for each in outcomes:
-        if each.done:
+        if as_json and each.refusal is not None:
+            _print_json(id=each.id, refused=each.refusal.value, reason=each.reason)
+        elif as_json:
+            _print_json(id=each.id, cancelled=True)
+        elif each.done:
             print(f"cancelled {each.id!r}")
-    outcomes.raise_for_refused()
+        elif len(outcomes) > 1:
+            tell(f"{each.id!r} refused: {each.reason}")
+    if len(outcomes) == 1:
+        outcomes.raise_for_refused()
+    if outcomes.refused:
+        refused = count_of(len(outcomes.refused), "message")
+        raise ChronolineError(f"{refused} of {len(outcomes)} not cancelled")
 
 
 @asks_a_broker

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -23,6 +22,7 @@ from chronoline.cli.output import (
 )
 from chronoline.core.errors import ChronolineError, InvalidInput, Refused
 from chronoline.runtime.json_bytes import json_bytes, json_headers
+from chronoline.runtime.signals import stop_on_signal
 from chronoline.runtime.timestamps import show_moment
 
 if TYPE_CHECKING:
@@ -106,26 +106,10 @@ def _run_until_signal(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 
     loop = shared_loop()
     stop = asyncio.Event()
-    told: list[int] = []
-    before: dict[int, Any] = {}
-
-    def end(number: int, _: object) -> None:
-        told.append(number)
-        loop.call_soon_threadsafe(stop.set)
-        put_back()
-
-    def put_back() -> None:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        before[number] = signal.signal(number, end)
-    try:
+    with stop_on_signal(lambda: loop.call_soon_threadsafe(stop.set)) as received:
         asyncio.run_coroutine_threadsafe(work(stop), loop).result()
-    finally:
-        put_back()
-    if told:
-        raise typer.Exit(128 + told[0])
+    if received:
+        raise typer.Exit(128 + received[0])
 
 
 class _Receiving:

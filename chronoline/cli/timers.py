@@ -137,7 +137,7 @@ def nodes(node: TimersNode, as_json: AsJson = False) -> None:
         console.print(Text(f"  {printable(tag)}: {_figures(each)}"))
     if unreadable := seen.get("unreadable_records"):
         console.print(f"{unreadable:,} records of the journal cannot be read; the log names them.")
-    table = Table("node", "in the list", "state", Column("to be told", justify="right"))
+    table = Table("node", "in the list", "state", Column("to send", justify="right"))
     for each in seen["nodes"]:
         table.add_row(each["address"], each["membership"], _state(each), f"{each['behind']:,}")
     print_table(table)
@@ -155,7 +155,7 @@ def _state(node: dict[str, Any]) -> str:
         return "this one"
     if node["has_left"]:
         return "stopped"
-    return "away" if node["is_away"] else "there"
+    return "away" if node["is_away"] else "up"
 
 
 # Changes of the cluster
@@ -243,7 +243,7 @@ def _resync_one(node: TimersNode) -> list[str]:
     except NodeAway:
         return [_unreachable(node.address)]
     Console().print(
-        f"{node.address} asked {progress['nodes_asked']} nodes and was told of {progress['timers']:,} timers"
+        f"{node.address} asked {progress['nodes_asked']} nodes and was offered {progress['timers']:,} timers"
     )
     return [f"{node.address} could not ask {each}" for each in progress["problems"]]
 

@@ -33,7 +33,8 @@ from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After
 from chronoline.core.outcome import raise_for_refused
 from chronoline.core.permissions import Operation
 from chronoline.runtime.bounded_cache import BoundedCache
-from chronoline.runtime.clock import to_ms
+from chronoline.runtime.tasks import TaskSet
+from chronoline.runtime.timestamps import to_ms
 from chronoline.wire.codec import settings_to_wire, topic_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -88,7 +89,7 @@ class AsyncClient:
         self._producer = ProducerStream(self._connection, producer_group, timeout_s=self._timeout_s)
         # Each stream with the task that renews its leases.
         self._consumers: dict[ConsumerStream, asyncio.Task[None]] = {}
-        self._lingering: set[asyncio.Task[None]] = set()
+        self._lingering = TaskSet()
         self._topics: BoundedCache[str, Topic] = BoundedCache(_MOST_TOPICS)
 
     async def __aenter__(self) -> Self:
@@ -376,9 +377,7 @@ class AsyncClient:
         if not stream.held:
             await self._end(stream)
             return
-        task = asyncio.create_task(self._linger(stream))
-        self._lingering.add(task)
-        task.add_done_callback(self._lingering.discard)
+        self._lingering.start(self._linger(stream))
 
     # Internals
 

@@ -27,6 +27,7 @@ from chronoline.core.errors import (
     Unauthenticated,
 )
 from chronoline.runtime.backoff import Backoff, Waits
+from chronoline.runtime.tls import read_pem
 from chronoline.wire.codes import FAILURE_KEY, error_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -105,7 +106,7 @@ class Connection:
             if self._tls is False:
                 self._channel = aio.insecure_channel(self.address, options)
             else:
-                roots = None if self._tls is True else _read(Path(self._tls))
+                roots = None if self._tls is True else read_pem(Path(self._tls))
                 credentials = grpc.ssl_channel_credentials(roots)
                 self._channel = aio.secure_channel(self.address, credentials, options)
         return self._channel
@@ -163,9 +164,7 @@ class Connection:
             if not answers and not repeatable and _may_have_left(known):
                 raise OutcomeUnknown(f"it may have happened or not: {known}")
             self.reached |= answers
-            rest_s = waits.next()
-            if known.retry_after_ms is not None:
-                rest_s = known.retry_after_ms / 1000
+            rest_s = waits.after(known)
             worth = isinstance(known, BrokerUnavailable | StoreUnavailable | NodeBusy) or (
                 repeatable and isinstance(known, OutcomeUnknown)
             )
@@ -248,10 +247,3 @@ def _failure_of(error: aio.AioRpcError) -> pb.Failure | None:
 def _may_have_left(error: ChronolineError) -> bool:
     """Whether the request may have reached a broker: gRPC has no code for that, only a text."""
     return isinstance(error, BrokerUnavailable) and "failed to connect" not in str(error).lower()
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidInput(f"{str(path)!r} cannot be read: {error.strerror}") from None

@@ -28,6 +28,7 @@ from chronoline.core.errors import (
     TopicNotFound,
 )
 from chronoline.runtime.alarm import PreciseAlarm
+from chronoline.runtime.tasks import TaskSet
 from chronoline.wire.codec import write_changes
 from chronoline.wire.codes import Kind as FailureKind
 from chronoline.wire.codes import error_of
@@ -85,7 +86,7 @@ class ConsumerStream(Stream):
         self._ended: ChronolineError | None = None
         self._last: ChronolineError | None = None
         self._rests = False
-        self._giving: set[asyncio.Task[None]] = set()
+        self._giving = TaskSet()
 
     # The interface for consumers
 
@@ -363,9 +364,7 @@ class ConsumerStream(Stream):
             return
         before, subscription.paused = subscription.paused, share.reason
         if share.reason:
-            giving = asyncio.create_task(self._give_back_unbegun(share.topic_uid))
-            self._giving.add(giving)
-            giving.add_done_callback(self._giving.discard)
+            self._giving.start(self._give_back_unbegun(share.topic_uid))
         if share.reason and not before:
             logger.warning("no messages are pushed until this ends: %s", share.reason)
         elif before and not share.reason:

@@ -21,8 +21,7 @@ from chronoline.core.limits import reason_problem
 from chronoline.core.message import After, Header, LeaseTime
 from chronoline.core.outcome import LEASE_IS_OVER, Refusal
 from chronoline.core.permissions import Operation
-from chronoline.runtime.clock import to_ms
-from chronoline.runtime.timestamps import from_ms
+from chronoline.runtime.timestamps import from_ms, to_ms
 from chronoline.wire.codec import headers_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 

@@ -9,7 +9,7 @@ from typing import Any
 from chronoline.client.outcomes import Outcome, read_answer
 from chronoline.client.requests import ITEM_BYTES, Kind, Part, change_bytes
 from chronoline.client.stream import Stream
-from chronoline.core.message import NewMessage, content_bytes
+from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Refusal
 from chronoline.core.permissions import Operation
 from chronoline.wire.codec import new_to_wire, write_changes
@@ -51,8 +51,8 @@ class ProducerStream(Stream):
         if kind.operation is not Operation.CREATE:
             return change_bytes(item)
         message: NewMessage = item.message
-        content = content_bytes(message.body, message.key, message.headers)
-        return content + len(message.id) + ITEM_BYTES + _HEADER_BYTES * len(message.headers)
+        named = len(message.id) + _HEADER_BYTES * len(message.headers)
+        return message.content_bytes + named + ITEM_BYTES
 
     def _can_repeat(self, part: Part) -> bool:
         """A second replacement would create a message again that was delivered and acked meanwhile."""

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS, time_problem
 from chronoline.core.message import After, LeaseTime
-from chronoline.runtime.clock import to_ms
+from chronoline.runtime.timestamps import to_ms
 
 Delay = float | timedelta
 """Seconds, or a timedelta."""

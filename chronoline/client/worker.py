@@ -12,12 +12,10 @@ other messages are given back.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import inspect
 import logging
 import random
-import signal
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -42,15 +40,17 @@ from chronoline.core.errors import (
     StoreUnavailable,
     TooMuch,
 )
-from chronoline.runtime.backoff import Backoff
+from chronoline.core.limits import MAX_REASON_CHARACTERS
+from chronoline.runtime.backoff import Backoff, Waits
+from chronoline.runtime.signals import stop_on_signal
+from chronoline.runtime.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
 
-_MOST_REASON = 1_000
 _PATIENCE_S = 1.0
 """How long messages wait for a free handler before other workers get them."""
-_REST_MS = 500
-"""The wait before a repetition, if the broker gave no time."""
+_BACKOFF = Backoff(0.5, 5.0)
+"""The waits before repetitions, in seconds."""
 _PASSING = (BrokerUnavailable, OutcomeUnknown, StoreUnavailable, TooMuch)
 """Errors after which a repetition may help."""
 
@@ -134,7 +134,7 @@ class Worker:
         self._handlers: dict[str, _Handler] = {}
         self._stopping: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._hands = asyncio.Semaphore(concurrency)
 
     def handler(
@@ -156,18 +156,8 @@ class Worker:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        signals = (signal.SIGTERM, signal.SIGINT)
-        # Only the main thread can handle signals, and not on Windows: elsewhere the caller uses `stop`.
-        cannot = (NotImplementedError, ValueError, RuntimeError)
-        try:
-            for number in signals:
-                with contextlib.suppress(*cannot):
-                    loop.add_signal_handler(number, self.stop)
+        with stop_on_signal(lambda: loop.call_soon_threadsafe(self.stop), second_ends=False):
             await self.serve()
-        finally:
-            for number in signals:
-                with contextlib.suppress(*cannot):
-                    loop.remove_signal_handler(number)
 
     def stop(self) -> None:
         """Drains; from any thread. `run` and `serve` return when that is done."""
@@ -228,9 +218,8 @@ class Worker:
             except BaseException:
                 self._hands.release()
                 raise
-            task = asyncio.create_task(self._work(stream, lease, threads))
-            self._tasks.add(task)
-            task.add_done_callback(self._done)
+            task = self._tasks.start(self._work(stream, lease, threads))
+            task.add_done_callback(lambda _: self._hands.release())
 
     async def _free_hand(self, stream: ConsumerStream) -> None:
         """Waits for a free handler. If that takes long, other workers get the messages that wait here."""
@@ -245,10 +234,6 @@ class Worker:
                 return
         await self._hands.acquire()
         stream.go_on()
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._hands.release()
 
     async def _work(
         self, stream: ConsumerStream, lease: AsyncLease, threads: ThreadPoolExecutor
@@ -352,12 +337,13 @@ async def _first(work: asyncio.Task[Any], stopping: asyncio.Task[bool]) -> bool:
 
 async def _say(lease: AsyncLease, what: str, ask: Callable[[], Awaitable[None]]) -> None:
     """Settles until it is done or refused, or the lease is over, which is renewed meanwhile."""
+    waits = Waits(_BACKOFF)
     while True:
         try:
             await ask()
             return
         except _PASSING as error:
-            problem, rest_s = error, (error.retry_after_ms or _REST_MS) / 1000
+            problem, rest_s = error, waits.after(error)
         except ChronolineError as error:
             logger.warning("the %s of message %r was refused: %s", what, lease.id, error)
             return
@@ -377,4 +363,4 @@ async def _say(lease: AsyncLease, what: str, ask: Callable[[], Awaitable[None]])
 def _reason(error: BaseException) -> str:
     """The error as text that every store can keep."""
     text = f"{type(error).__name__}: {error}".encode("utf-8", "replace").decode()
-    return text.replace("\0", "")[:_MOST_REASON]
+    return text.replace("\0", "")[:MAX_REASON_CHARACTERS]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Self
 
 LATENESS_BOUNDS_MS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 60_000)
@@ -84,14 +83,3 @@ def _percentile(ordered: list[float], per_mille: int) -> float:
     if not ordered:
         return 0.0
     return ordered[-(-len(ordered) * per_mille // 1000) - 1]
-
-
-PERCENTILES = {"p50": "p50_ms", "p99": "p99_ms", "p99.9": "p999_ms", "max": "max_ms"}
-
-
-def medians_of(latenesses: Sequence[Lateness]) -> dict[str, float]:
-    """The median of each percentile over several rounds."""
-    return {
-        name: median(getattr(each, attribute) for each in latenesses)
-        for name, attribute in PERCENTILES.items()
-    }

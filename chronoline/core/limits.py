@@ -19,6 +19,8 @@ TURN_BOUND_MS = 1_000
 """A create waits at most this long for its turn, then the store is busy: half of `WRITE_BOUND_MS`."""
 SETTLED_AFTER_MS = CLOCK_BOUND_MS + WRITE_BOUND_MS
 """No create begins at a version that lies further back, whichever process makes it."""
+MAX_RESERVE_AHEAD_MS = 60_000
+"""A store reserves messages at most this long before they are due."""
 MAX_TIME_MS = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 MAX_NAME_BYTES = 255

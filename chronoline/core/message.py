@@ -27,6 +27,11 @@ class NewMessage:
     producer_group: str = DEFAULT_PRODUCER_GROUP
     """The owner: a producer that names this group may reschedule and cancel it."""
 
+    @property
+    def content_bytes(self) -> int:
+        """The size of body, key and headers."""
+        return content_bytes(self.body, self.key, self.headers)
+
 
 def content_bytes(body: bytes | None, key: bytes | None, headers: Iterable[Header]) -> int:
     """The size of the content of a message or an event; its other fields are small."""
@@ -104,6 +109,11 @@ class LeasedMessage:
     """The consumer whose lease lapsed, and which may have failed."""
     resumed_from: str | None = None
     """Which session held the lease before it was resumed."""
+
+    @property
+    def content_bytes(self) -> int:
+        """The size of body, key and headers."""
+        return content_bytes(self.body, self.message.key, self.message.headers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

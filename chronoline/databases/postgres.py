@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from chronoline.core.errors import (
     InvalidInput,
-    MissingExtra,
     OutcomeUnknown,
     SchemaTooNew,
     StoreBusy,
@@ -20,9 +19,10 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 from chronoline.databases.queries import load_migrations
+from chronoline.runtime.extras import needs
 from chronoline.runtime.fork_guard import ForkGuard
 
-try:
+with needs("PostgreSQL", "postgres"):
     import psycopg
     import psycopg_pool
     from psycopg.abc import PQGen
@@ -30,8 +30,6 @@ try:
     from psycopg.rows import tuple_row
 
     from chronoline.databases.postgres_arrays import ListDumper
-except ModuleNotFoundError as error:
-    raise MissingExtra("PostgreSQL needs a driver: pip install 'chronoline[postgres]'") from error
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0
@@ -212,7 +210,7 @@ class PostgresDatabase:
         begun = time.monotonic()
         for left in reversed(range(_TRIES)):
             try:
-                with self._connection(turn_ms) as connection:
+                with self.connection(turn_ms) as connection:
                     if turn_ms is not None and time.monotonic() > begun + turn_ms / 1000:
                         raise StoreBusy("its turn came too late; nothing was changed. Try again")
                     return work(connection)
@@ -259,7 +257,7 @@ class PostgresDatabase:
             return cursor.fetchall() if cursor.description else []
 
     @contextmanager
-    def _connection(self, turn_ms: int | None = None) -> Iterator[Connection]:
+    def connection(self, turn_ms: int | None = None) -> Iterator[Connection]:
         self.check_open()
         timeout_s = CONNECT_TIMEOUT_S if turn_ms is None else turn_ms / 1000
         try:
@@ -386,7 +384,9 @@ def split_notify(url: str) -> tuple[str, bool]:
     if not wanted:
         return url, True
     if wanted not in (["notify=on"], ["notify=off"]):
-        raise InvalidInput("notify is either on or off")
+        raise InvalidInput(
+            "notify is either on or off: write ?notify=on or ?notify=off in the URL of the database"
+        )
     others = "&".join(each for each in parameters if each not in wanted)
     return (f"{base}?{others}" if others else base), wanted == ["notify=on"]
 

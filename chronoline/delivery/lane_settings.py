@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from chronoline.core.agenda import DEFAULT_RESERVE_AHEAD_MS
 from chronoline.core.errors import InvalidInput
+from chronoline.core.limits import MAX_RESERVE_AHEAD_MS
 from chronoline.delivery.lane import DEFAULT_HOLD_MS, DEFAULT_RETRY_MS
 
 DEFAULT_POLL_MS = 100
 DEFAULT_MAX_IN_FLIGHT = 10_000
-MOST_AHEAD_MS = 60_000
-"""The most that a store reserves ahead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +37,10 @@ class LaneSettings:
                 problem = f"{name} must be at least 1, not {getattr(self, name)}"
         if self.timing_advance_ms < 0:
             problem = f"timing_advance_ms must be at least 0, not {self.timing_advance_ms}"
-        elif reach_ms > MOST_AHEAD_MS:
+        elif reach_ms > MAX_RESERVE_AHEAD_MS:
             problem = (
                 "reserve_ahead_ms and timing_advance_ms must be at most"
-                f" {MOST_AHEAD_MS} together, not {reach_ms}"
+                f" {MAX_RESERVE_AHEAD_MS} together, not {reach_ms}"
             )
         if problem:
             raise InvalidInput(problem)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Set as AbstractSet
 
+_COUNTERS = 1_024
+
 
 class Arrivals:
-    """A counter of appends for each topic, to wait on.
+    """Counters of appends, to wait on. Topics share them, so an append may wake another topic's readers too.
 
     `seen = arrivals.count(uid)`, then look; if there was nothing, `wait(uid, seen, timeout)`: every append
     after the count ends the wait, so none is missed between looking and waiting.
@@ -20,7 +22,7 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._counts: dict[int, int] = {}
+        self._counts = [0] * _COUNTERS
         self._of_all = 0
         self._closed = False
 
@@ -35,7 +37,7 @@ class Arrivals:
                 self._of_all += 1
             else:
                 for uid in topic_uids:
-                    self._counts[uid] = self._counts.get(uid, 0) + 1
+                    self._counts[uid % _COUNTERS] += 1
             self._changed.notify_all()
 
     def wait(self, topic_uid: int, seen: int, timeout_s: float) -> bool:
@@ -55,4 +57,4 @@ class Arrivals:
             self._changed.notify_all()
 
     def _count(self, topic_uid: int) -> int:
-        return self._counts.get(topic_uid, 0) + self._of_all
+        return self._counts[topic_uid % _COUNTERS] + self._of_all

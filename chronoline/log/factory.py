@@ -273,7 +273,7 @@ def _check_no_password(index: str | None) -> None:
         parts = urlsplit(index)
         if parts.password is not None or "password" in parse_qs(parts.query):
             raise InvalidInput(
-                "whoever sees a stack sees its outputs; leave the password out of the index's URL, and in "
+                "the outputs of a stack are visible in it; leave the password out of the index's URL, and in "
                 "PGPASSWORD or ~/.pgpass"
             )
 

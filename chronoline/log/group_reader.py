@@ -99,7 +99,7 @@ class GroupReader:
         self._over: ChronolineError | None = None
         """The error of a deleted group or topic."""
         self._group_uid = index.open_group(group, topic.uid, uid=_uid_by(member))
-        self._beat()
+        self.beat()
         self._thread = threading.Thread(
             target=self._keep_alive, name="chronoline-group-reader", daemon=True
         )
@@ -113,7 +113,7 @@ class GroupReader:
         """
         if self._over is not None:
             raise self._over
-        self._rebalance()
+        self.rebalance()
         batch = self._next_behind(limit) or (self._next_behind(limit) if self._look() else None)
         if batch is None and self._unnoted:
             self._note()
@@ -284,7 +284,7 @@ class GroupReader:
         yield from islice(held, turn, None)
         yield from islice(held, turn)
 
-    def _rebalance(self) -> None:
+    def rebalance(self) -> None:
         with self._lock:
             if self._balanced:
                 return
@@ -328,7 +328,7 @@ class GroupReader:
     def _keep_alive(self) -> None:
         while not self._stopped.wait(min(self._hold_ms / 3, _LONGEST_BEAT_MS) / 1000):
             try:
-                self._beat()
+                self.beat()
             except GroupNotFound as error:
                 self._over = self._deleted(error)
                 return
@@ -345,7 +345,7 @@ class GroupReader:
             pass
         return error
 
-    def _beat(self) -> None:
+    def beat(self) -> None:
         now_ms = self._clock.now_ms()
         until_ms = now_ms + self._hold_ms
         share = self._share_now(until_ms, now_ms)

@@ -174,7 +174,9 @@ def _items(table: str) -> Iterator[Mapping[str, Any]]:
 def _ends(items: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     ends = {_text(item, "partitionId"): _whole(item, "sequenceNumber") for item in items}
     if not ends:
-        raise InvalidInput("the table has no partitions")
+        raise InvalidInput(
+            "the table has no partitions: name the table of the log that is imported"
+        )
     return ends
 
 
@@ -279,7 +281,9 @@ class _Partition:
         numbered = Numbered(f"import/{self._number}", sequence)
         self._log.append_once(self._topic, packed, key=key, numbered=numbered)
         if self._begin() < sequence + len(batch):
-            raise InvalidInput(f"topic {self._topic!r} has other events than the import's")
+            raise InvalidInput(
+                f"topic {self._topic!r} has other events than the import's; name another topic"
+            )
 
     def _begin(self) -> int:
         return self._log.heads(self._topic)[self._number].next_sequence

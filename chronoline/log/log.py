@@ -40,11 +40,13 @@ from chronoline.log.writer import (
     placed_bytes,
     put_together,
 )
+from chronoline.runtime.bounded_cache import BoundedCache
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.group_commit import Committer
 from chronoline.runtime.service import Closing
 
 DEFAULT_PARTITIONS = 8
+_MOST_KNOWN_TOPICS = 10_000
 
 
 class Log(Closing):
@@ -76,7 +78,7 @@ class Log(Closing):
         self._objects, self._index = open_parts(url_of(url), index)
         self._clock = clock or SystemClock()
         self._random_bytes = random_bytes
-        self._topics: dict[str, LogTopic] = {}
+        self._topics = BoundedCache[str, LogTopic](_MOST_KNOWN_TOPICS)
         # Not from 0: processes that append one event each would all choose the same partition.
         self._placement = Placement(int.from_bytes(random_bytes(4)))
         self._arrivals = Arrivals()
@@ -146,9 +148,9 @@ class Log(Closing):
         """A topic by its name. Raises `TopicNotFound`."""
         topic = self._index.find_topic(name) if name_problem("", name) is None else None
         if topic is None:
-            self._topics.pop(name, None)
+            self._topics.pop(name)
             raise TopicNotFound(f"there is no topic named {name!r}; create it first")
-        self._topics[name] = topic
+        self._topics.put(name, topic)
         return topic
 
     def _topic_to_append(self, name: str) -> LogTopic:
@@ -163,7 +165,7 @@ class Log(Closing):
         """
         topic = self.topic(name)
         deleted = self._index.delete_topic(topic.uid)
-        self._topics.pop(name, None)
+        self._topics.pop(name)
         self._arrivals.tell({topic.uid})
         if not deleted:
             raise TopicNotFound(f"there is no topic named {name!r}")
@@ -227,7 +229,7 @@ class Log(Closing):
             return self._writer.write(placed)
         except TopicNotFound:
             for each in placed:
-                self._topics.pop(each.topic.name, None)  # another topic may have its name now
+                self._topics.pop(each.topic.name)  # another topic may have its name now
             raise
         finally:
             self._tell({(each.topic, each.partition) for each in placed})
@@ -275,7 +277,7 @@ class Log(Closing):
         try:
             self._once.write(where, key, packed, numbered)
         except TopicNotFound:
-            self._topics.pop(topic, None)
+            self._topics.pop(topic)
             raise
         finally:
             self._tell({(where, chunk.partition) for chunk in packed})

@@ -171,7 +171,7 @@ class Readers:
             topic,
             group,
             partition,
-            open_reader=lambda: self._group_reader(topic, group, only=partition),
+            open_reader=lambda: self.group_reader(topic, group, only=partition),
             handler=handler,
             stopping=stopping,
         ).run()
@@ -240,14 +240,14 @@ class Readers:
         while True:
             seen = self._arrivals.count(topic.uid)
             try:
-                return self._group_reader(topic, group, only)
+                return self.group_reader(topic, group, only)
             except StoreError as error:
                 if not follow or isinstance(error, StoreClosed) or self._arrivals.closed:
                     raise
                 logger.warning("joining group %r waits for the store: %s", group, error)
             self._arrivals.wait(topic.uid, seen, _STORE_WAIT_S)
 
-    def _group_reader(self, topic: LogTopic, group: str, only: int | None = None) -> GroupReader:
+    def group_reader(self, topic: LogTopic, group: str, only: int | None = None) -> GroupReader:
         return GroupReader(
             self._objects,
             self._index,

@@ -8,7 +8,7 @@ from typing import Literal
 
 from chronoline.core.errors import InvalidInput
 from chronoline.log.contract import Head, Index
-from chronoline.runtime.clock import to_ms
+from chronoline.runtime.timestamps import to_ms
 
 Start = Literal["earliest", "latest"] | int | datetime
 """The first event, the next to come, a sequence, or the first that was committed at a moment or later."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack
 
@@ -32,15 +31,14 @@ from chronoline.node.settings import BROKER_ROLES
 from chronoline.runtime.admission import Admission
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.descriptors import SHORTAGES
+from chronoline.runtime.interpreter import switch_often
 from chronoline.runtime.message_ids import new_id
-from chronoline.runtime.supervise import supervise
+from chronoline.runtime.tasks import supervise
 from chronoline.stores.contract import Store
 from chronoline.stores.purge_pace import PurgePace
 
 logger = logging.getLogger(__name__)
 
-_SWITCH_S = 0.0005
-"""The switch interval of threads. With Python's 5 ms, storage threads would delay the event loop."""
 _PURGE_ROWS = 1_000
 _UPKEEP_EVERY_S = 1.0
 """The shortest time between two purges; no request waits for them."""
@@ -61,6 +59,7 @@ class BrokerService:
         patience_s: float = 10.0,
         calls: Calls | None = None,
         admission: Admission | None = None,
+        upkeep_every_s: float = _UPKEEP_EVERY_S,
     ) -> None:
         """`patience_s` is the time-out of the store; after it a change is answered as unknown.
 
@@ -74,7 +73,8 @@ class BrokerService:
         self.metrics = metrics or BrokerMetrics()
         self._patience_s = patience_s
         self._calls = calls
-        self._pace = PurgePace(_UPKEEP_EVERY_S)
+        self._upkeep_every_s = upkeep_every_s
+        self._pace = PurgePace(upkeep_every_s)
         self._admission = admission or self._limits.admission()
         self.broker = f"b-{new_id()}"
         self._exits = AsyncExitStack()
@@ -90,7 +90,7 @@ class BrokerService:
         http_port: int = 7480,
     ) -> None:
         """Port 0 picks a free port. Without a host there is no HTTP."""
-        sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_S))
+        switch_often()  # storage threads would delay the event loop
         try:
             await self._start(grpc_host, grpc_port)
             if http_host is not None:
@@ -183,7 +183,7 @@ class BrokerService:
     async def _keep_up(self) -> None:
         assert self.parts is not None
         while True:
-            await asyncio.sleep(_UPKEEP_EVERY_S)
+            await asyncio.sleep(self._upkeep_every_s)
             self.parts.loaders.tidy()
             await self.parts.degradation.keep_watch()
             blocked = any(each.type in _NO_PURGE for each in self.parts.degradation.current)

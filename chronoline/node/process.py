@@ -6,11 +6,10 @@ import asyncio
 import errno
 import logging
 import os
-import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, nullcontext
 
 from chronoline.broker.auth import Door
 from chronoline.core.errors import InvalidInput
@@ -19,7 +18,8 @@ from chronoline.node.banner import banner
 from chronoline.node.roles import start_roles
 from chronoline.node.settings import Listener, NodeSettings
 from chronoline.runtime.descriptors import raise_limit
-from chronoline.runtime.gc_tuning import search_seldom
+from chronoline.runtime.interpreter import search_seldom
+from chronoline.runtime.signals import stop_on_signal
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 
@@ -35,31 +35,42 @@ def run_node(settings: NodeSettings, *, quiet: bool = False, until_eof: bool = F
     for name, listener in settings.listeners.items():
         check_free(listener, f"--{name}")
     opened = open_store(settings.store) if settings.has_broker else nullcontext()
-    with opened as store:
-        asyncio.run(_serve(settings, store, door, quiet=quiet, until_eof=until_eof))
+    stop, runner = asyncio.Event(), asyncio.Runner()
+    loop = runner.get_loop()
+
+    def ask() -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(stop.set)
+
+    with stop_on_signal(ask), opened as store, runner:
+        runner.run(_serve(settings, store, door, stop, quiet=quiet, until_eof=until_eof))
 
 
 async def _serve(
-    settings: NodeSettings, store: Store | None, door: Door, *, quiet: bool, until_eof: bool
+    settings: NodeSettings,
+    store: Store | None,
+    door: Door,
+    stop: asyncio.Event,
+    *,
+    quiet: bool,
+    until_eof: bool,
 ) -> None:
-    stop = asyncio.Event()
     if until_eof:
         _stop_at_eof(stop)
-    with _stop_on_signal(stop):
-        async with AsyncExitStack() as exits:
-            starting = asyncio.create_task(start_roles(settings, store, door, exits))
-            stopping = asyncio.create_task(stop.wait())
-            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if starting.done():
-                where = starting.result()
-                search_seldom()
-                if not quiet:
-                    _announce(settings, where, door)
-            else:
-                starting.cancel()
-                await asyncio.gather(starting, return_exceptions=True)
-            await stopping
-            logger.info("stopping: clients are disconnected", extra={"action": "stopping"})
+    async with AsyncExitStack() as exits:
+        starting = asyncio.create_task(start_roles(settings, store, door, exits))
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            where = starting.result()
+            search_seldom()
+            if not quiet:
+                _announce(settings, where, door)
+        else:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+        await stopping
+        logger.info("stopping: clients are disconnected", extra={"action": "stopping"})
     logger.info("stopped", extra={"action": "stopped"})
 
 
@@ -87,27 +98,6 @@ def check_free(listener: Listener, flag: str) -> None:
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             words = f"{address} cannot be listened at: {why}"
         raise InvalidInput(f"{words}; name another address by {flag}") from None
-
-
-@contextmanager
-def _stop_on_signal(stop: asyncio.Event) -> Iterator[None]:
-    """The first signal stops the node; a second one ends the process at once."""
-    loop = asyncio.get_running_loop()
-    numbers = (signal.SIGTERM, signal.SIGINT)
-
-    def ask() -> None:
-        stop.set()
-        for number in numbers:
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL)
-
-    for number in numbers:
-        loop.add_signal_handler(number, ask)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
 
 
 def _stop_at_eof(stop: asyncio.Event) -> None:

@@ -21,6 +21,7 @@ from chronoline.core.addresses import check_token_in_clear
 from chronoline.core.errors import InvalidInput
 from chronoline.runtime.admission import Admission
 from chronoline.runtime.descriptors import SHORTAGES
+from chronoline.runtime.listener import host_port
 from chronoline.runtime.metrics import counter, gauge
 from chronoline.timers.calls import Calls
 from chronoline.timers.cluster import read_membership
@@ -106,9 +107,7 @@ class TimerService:
 
     @property
     def me(self) -> str:
-        host = self._options.host
-        bracketed = f"[{host}]" if ":" in host else host
-        return self._options.address or f"{bracketed}:{self.port}"
+        return self._options.address or host_port(self._options.host, self.port)
 
     async def start(self) -> None:
         """Listens, loads the journal, syncs with the other nodes, and lets timers pop."""

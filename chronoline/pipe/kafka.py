@@ -15,12 +15,13 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Any
 
-from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra, TopicNotFound
+from chronoline.core.errors import ChronolineError, InvalidInput, TopicNotFound
 from chronoline.pipe import librdkafka
 from chronoline.pipe.places import Place
+from chronoline.runtime.extras import needs
 from chronoline.runtime.service import Closing
 
-try:
+with needs("Kafka", "kafka"):
     from confluent_kafka import (
         ConsumerGroupTopicPartitions,
         IsolationLevel,
@@ -32,8 +33,6 @@ try:
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.admin._acl import AclOperation  # where their types are known
     from confluent_kafka.admin._listoffsets import OffsetSpec
-except ModuleNotFoundError as error:
-    raise MissingExtra("Kafka needs a library: pip install 'chronoline[kafka]'") from error
 
 DEFAULT_TIMEOUT_S = 10.0
 _LISTEN_EVERY_S = 0.1

@@ -16,10 +16,15 @@ from pydantic_core import CoreSchema, core_schema
 
 from chronoline.core.agenda import DEFAULT_RESERVE_AHEAD_MS
 from chronoline.core.ids import HASH_VALUES
-from chronoline.core.limits import CLOCK_BOUND_MS, MAX_BODY_BYTES, MAX_TIME_MS, name_problem
+from chronoline.core.limits import (
+    CLOCK_BOUND_MS,
+    MAX_BODY_BYTES,
+    MAX_RESERVE_AHEAD_MS,
+    MAX_TIME_MS,
+    name_problem,
+)
 from chronoline.core.topic import Topic, TopicSettings, check_topic_name
 from chronoline.delivery.lane import DEFAULT_HOLD_MS
-from chronoline.delivery.lane_settings import MOST_AHEAD_MS
 from chronoline.log.factory import connection_string, parts_on_one_machine
 from chronoline.pipe.places import Place
 from chronoline.pipe.properties import Value, delivery_problem
@@ -180,7 +185,7 @@ class PipeSettings(Settings):
     dead_letters: PlaceSetting | None = None
     """The topic for records that cannot be read or published; without it they stay in the store."""
 
-    timing_advance_ms: DurationMs = Field(default=0, ge=0, le=MOST_AHEAD_MS)
+    timing_advance_ms: DurationMs = Field(default=0, ge=0, le=MAX_RESERVE_AHEAD_MS)
     """Publishes this much before the deadline. 0: never early; `reserve_ahead_ms` compensates for delays."""
     hold_ms: DurationMs = Field(default=DEFAULT_HOLD_MS, ge=100, le=_DAY_MS)
     """A pipe may hold a message this long before another takes it over; a crash makes it this late."""
@@ -188,11 +193,13 @@ class PipeSettings(Settings):
         default_factory=lambda data: data.get("hold_ms", DEFAULT_HOLD_MS) * 4 // 5, ge=1, le=_DAY_MS
     )
     """The longest time to an acknowledgement. It is below `hold_ms`: after that another pipe publishes."""
-    poll_interval_ms: DurationMs = Field(default=100, ge=1, le=MOST_AHEAD_MS)
+    poll_interval_ms: DurationMs = Field(default=100, ge=1, le=MAX_RESERVE_AHEAD_MS)
     """The time between two reservations while messages are dense. Precision does not depend on it."""
     failure_detection_interval_ms: DurationMs = Field(default=500, ge=10, le=_DAY_MS)
     """The time between two heartbeats, with which a pipe also reads the others and the stop flag."""
-    reserve_ahead_ms: DurationMs = Field(default=DEFAULT_RESERVE_AHEAD_MS, ge=1, le=MOST_AHEAD_MS)
+    reserve_ahead_ms: DurationMs = Field(
+        default=DEFAULT_RESERVE_AHEAD_MS, ge=1, le=MAX_RESERVE_AHEAD_MS
+    )
     """A message is reserved this long before it is due, so that the write is over at the due time."""
     window_ms: DurationMs = Field(default=4_000, ge=10, le=3_600_000)
     """The time for which a Spark task fires before the next takes over."""
@@ -312,8 +319,10 @@ def _producer_problem(name: str) -> Rule:
 
 def _advance_problem(settings: PipeSettings) -> str | None:
     ahead_ms = settings.timing_advance_ms + settings.reserve_ahead_ms
-    if ahead_ms > MOST_AHEAD_MS:
-        return f"and reserve_ahead_ms must be at most {MOST_AHEAD_MS} together, not {ahead_ms}"
+    if ahead_ms > MAX_RESERVE_AHEAD_MS:
+        return (
+            f"and reserve_ahead_ms must be at most {MAX_RESERVE_AHEAD_MS} together, not {ahead_ms}"
+        )
     if settings.timing_advance_ms >= settings.hold_ms:
         return f"must be below hold_ms ({settings.hold_ms}), not {settings.timing_advance_ms}"
     return None

@@ -17,7 +17,7 @@ from chronoline.core.errors import NodeBusy
 _SHARES = 4
 _MOST_WAITING = 1_000
 """The most waiting requests of one client; more are refused."""
-_PATIENCE_S = 10.0
+PATIENCE_S = 10.0
 """A request that is not admitted within this time is refused."""
 
 
@@ -36,8 +36,10 @@ class Admission:
         most_bytes: int = 256 * 1024 * 1024,
         most_requests: int = 4_000,
         largest_bytes: int = 16 * 1024 * 1024,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         """`largest_bytes` is the largest request: a client always has room for two of them."""
+        self._patience_s = patience_s
         self._most_bytes = most_bytes
         self._share_bytes = max(most_bytes // _SHARES, 2 * largest_bytes)
         # The least that a request counts, however small: so bytes bound the number too.
@@ -46,7 +48,6 @@ class Admission:
         self._waiting_bytes = 0
         self._held_bytes: dict[str, int] = {}
         self.under_way_bytes = 0
-        self.refused = 0
 
     async def admit(self, client: str, size_bytes: int, *, read_bytes: int = 0) -> Admitted:
         """Waits for room. `read_bytes` of the request are in memory already.
@@ -69,7 +70,7 @@ class Admission:
         self._waiting[client] = queue
         self._waiting_bytes += read_bytes
         try:
-            await asyncio.wait([one.is_admitted], timeout=_PATIENCE_S)
+            await asyncio.wait([one.is_admitted], timeout=self._patience_s)
         except asyncio.CancelledError:
             if one.is_admitted.done():
                 self.give_back(client, size_bytes)
@@ -81,10 +82,9 @@ class Admission:
                 self._forget_empty(client)
                 self._admit_waiting()  # requests behind it may fit
         if not one.is_admitted.done():
-            raise self._refusal(f"no room came within {_PATIENCE_S:g} s")
+            raise self._refusal(f"no room came within {self._patience_s:g} s")
 
     def _refusal(self, why: str) -> NodeBusy:
-        self.refused += 1
         return NodeBusy(
             f"the node has its limit of requests under way, and {why}; nothing was changed. "
             "Try again later, or with less at a time"

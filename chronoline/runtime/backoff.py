@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from chronoline.core.errors import ChronolineError
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -38,6 +40,11 @@ class Waits:
         """The wait after one more failure."""
         self._failures += 1
         return self._backoff.wait(self._failures, self._jitter())
+
+    def after(self, error: ChronolineError) -> float:
+        """The same in seconds, or the time after which the error says that a repetition is worth trying."""
+        wait_s = self.next()
+        return error.retry_after_ms / 1000 if error.retry_after_ms else wait_s
 
     def reset(self) -> None:
         """The work succeeded: the next wait is the first again."""

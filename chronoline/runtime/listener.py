@@ -24,7 +24,6 @@ class CappedListener(socket.socket):
 
     most = 1_000
     refused = 0
-    evicted = 0
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -96,7 +95,6 @@ class CappedListener(socket.socket):
     def _evict(self) -> None:
         descriptor = next(iter(self._idle))
         connection = self._leaving[descriptor] = self._idle.pop(descriptor)
-        self.evicted += 1
         with suppress(OSError):  # the other side was faster
             connection.shutdown(socket.SHUT_RDWR)  # its owner sees the end, and closes it
 
@@ -125,6 +123,11 @@ class _Accepted(socket.socket):
             self.listener.forget(self, self.fileno())
             self.listener = None
         super().close()
+
+
+def host_port(host: str, port: int) -> str:
+    """An address host:port, with brackets around an IPv6 host."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def listen(host: str, port: int, *, most: int) -> CappedListener:

@@ -35,13 +35,13 @@ def pause_family(pid: int) -> list[int]:
 
     Each is frozen before its children are listed, so that it cannot start another one.
     """
-    if _state(pid) in _OVER:
+    if state_of(pid) in _OVER:
         return []
     family: list[int] = []
     new = [pid]
     while new:
         _signal(new, signal.SIGSTOP)
-        _await(new, (_STOPPED, *_OVER))
+        await_states(new, (_STOPPED, *_OVER))
         family += new
         new = [each for each in _descendants(pid) if each not in family]
     return family
@@ -56,7 +56,7 @@ def kill_family(pid: int) -> None:
     """Sends SIGKILL to a process and its descendants; when it returns none of them runs any more."""
     family = pause_family(pid)
     _signal(family, signal.SIGKILL)
-    _await(family, _OVER)
+    await_states(family, _OVER)
 
 
 def start_guard(pid: int, folders: Sequence[Path] = ()) -> subprocess.Popen[bytes]:
@@ -83,11 +83,11 @@ def _signal(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def _await(pids: Sequence[int], states: Sequence[str]) -> None:
+def await_states(pids: Sequence[int], states: Sequence[str]) -> None:
     """Waits for a state: a signal is sent at once, but takes effect later."""
     give_up = time.monotonic() + _PATIENCE_S
     for pid in pids:
-        while (state := _state(pid)) not in states:
+        while (state := state_of(pid)) not in states:
             if time.monotonic() > give_up:
                 raise TimeoutError(f"process {pid} is in state {state!r}, not in one of {states}")
             time.sleep(_LOOK_EVERY_S)  # the end of a process that is not our child has no event
@@ -124,7 +124,7 @@ def listens(pid: int, port: int) -> bool:
 # The system's information on processes: on Linux by /proc, elsewhere by ps
 
 
-def _state(pid: int) -> str:
+def state_of(pid: int) -> str:
     """The state of a process as one letter; "" if there is no such process."""
     if _PROC.joinpath("self").exists():
         return _stat(pid)[0]

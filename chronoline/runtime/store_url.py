@@ -49,7 +49,7 @@ def sqlite_path(url: str) -> str:
             "a SQLite database in memory is private to its connection; write memory:"
         )
     if "?" in url:
-        raise InvalidInput(f"{url!r} has parameters, but none are allowed")
+        raise InvalidInput(f"{url!r} has parameters, but none are allowed: end it before the ?")
     return path
 
 

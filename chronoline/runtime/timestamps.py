@@ -1,4 +1,4 @@
-"""Moments as text: RFC 3339 to the millisecond, or relative to now."""
+"""Moments: as milliseconds, as datetimes, and as text (RFC 3339, or relative to now)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,26 @@ from datetime import UTC, datetime, timedelta
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_TIME_MS, time_problem
 from chronoline.core.quantities import find_duration_ms
-from chronoline.runtime.clock import to_ms
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
 _RFC_3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
 
 
+def to_ms(moment: datetime, what: str = "the moment") -> int:
+    """A moment as whole milliseconds since 1970, UTC, fractions rounded up. It must have a zone."""
+    if not isinstance(moment, datetime):
+        raise InvalidInput(f"{what} must be a datetime with its zone, not {type(moment).__name__}")
+    if moment.utcoffset() is None:
+        raise InvalidInput(f"{what} {moment} has no time zone: add one, such as datetime.UTC")
+    return -((_EPOCH - moment) // _MS)
+
+
 def from_ms(moment_ms: int) -> datetime:
     """A moment as a datetime in UTC; at most the year 9999."""
-    return _EPOCH + timedelta(milliseconds=min(moment_ms, MAX_TIME_MS))
+    return _EPOCH + min(moment_ms, MAX_TIME_MS) * _MS
 
 
 def show_moment(moment: int | datetime) -> str:
@@ -45,7 +54,7 @@ def parse_moment_ms(text: str, what: str) -> int:
 def parse_when_ms(text: str, what: str, now_ms: int) -> int:
     """A moment, now, or a time ahead or ago: +1h, 1h, -10m."""
     near = text.strip()
-    if near == "now":
+    if near.lower() == "now":
         return now_ms
     ahead_ms = find_duration_ms(near.removeprefix("+"))
     if ahead_ms is not None:
@@ -54,7 +63,7 @@ def parse_when_ms(text: str, what: str, now_ms: int) -> int:
     if ago_ms is not None:
         return max(now_ms - ago_ms, 0)
     try:
-        return parse_moment_ms(text, what)
+        return parse_moment_ms(near, what)
     except InvalidInput:
         raise InvalidInput(
             f"{what} {text!r:.60} is no moment: write now, +1h, -10m, or a time with its zone such as "

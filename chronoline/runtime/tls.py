@@ -1,4 +1,4 @@
-"""TLS for clients."""
+"""TLS: contexts of clients, and files in PEM."""
 
 from __future__ import annotations
 
@@ -16,3 +16,11 @@ def client_context(authority: Path | None) -> ssl.SSLContext:
         raise InvalidInput(
             f"{str(authority)!r} is no certificate in PEM: {error.strerror or error}"
         ) from None
+
+
+def read_pem(path: Path) -> bytes:
+    """The content of a file with a key or certificates. Raises `InvalidInput`."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{str(path)!r} cannot be read: {error.strerror}") from None

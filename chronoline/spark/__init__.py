@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronoline.core.errors import MissingExtra
+from chronoline.runtime.extras import needs
 
-try:
+with needs("Spark", "spark"):
     from chronoline.spark.log import LogSource
     from chronoline.spark.timeline import TimelineSource
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow"):
-        raise
-    raise MissingExtra("the formats need Spark: pip install 'chronoline[spark]'") from error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
 from typing import TypeVar
 
 from chronoline.core.errors import InvalidInput
-from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.quantities import find_duration_ms
-from chronoline.runtime.clock import to_ms
+from chronoline.runtime.timestamps import parse_when_ms
 
 _WHOLE = re.compile(r"[0-9]{1,18}")
-_MOMENT = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
-)
 _TRUTHS = {"true": True, "false": False}
 _MOST = (1 << 63) - 1
 
@@ -92,12 +87,12 @@ class Options:
         value = self.optional(name)
         if value is None:
             return default
-        parsed = _parse_moment_ms(value, now_ms)
-        if parsed is None or not 0 <= parsed <= MAX_TIME_MS:
+        try:
+            return parse_when_ms(value, name, now_ms)
+        except InvalidInput:
             raise self.problem(
                 name, value, "write a time with its zone, 2026-01-31T12:00:00Z, or now, +1h, -10m"
-            )
-        return parsed
+            ) from None
 
     def finish(self, *also_known: str) -> None:
         """Refuses unknown options; those in `also_known` are ignored."""
@@ -114,20 +109,3 @@ class Options:
         return InvalidInput(
             f"option {name!r} of format {self._format} cannot be {value!r}: {advice}"
         )
-
-
-def _parse_moment_ms(text: str, now_ms: int) -> int | None:
-    shown = text.strip().upper()
-    if shown == "NOW":
-        return now_ms
-    if shown[:1] in ("+", "-"):
-        away_ms = find_duration_ms(shown[1:])
-        if away_ms is None:
-            return None
-        return now_ms + away_ms if shown[0] == "+" else now_ms - away_ms
-    if not _MOMENT.fullmatch(shown):
-        return None
-    try:
-        return to_ms(datetime.fromisoformat(shown))
-    except ValueError:
-        return None

@@ -26,7 +26,7 @@ from chronoline.core.ids import bucket_of
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.ranges import BucketRange, merge_ranges
 from chronoline.core.status import Status
-from chronoline.runtime.clock import to_ms
+from chronoline.runtime.timestamps import to_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,8 +34,9 @@ from chronoline.core.limits import name_problem
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, NewMessage
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import System
+from chronoline.runtime.backoff import Backoff, Waits
 from chronoline.runtime.clock import SystemClock
-from chronoline.runtime.gc_tuning import searched_seldom
+from chronoline.runtime.interpreter import searched_seldom
 from chronoline.runtime.message_ids import new_id
 from chronoline.spark.options import Options
 from chronoline.spark.timeline_reader import Target, find_target
@@ -47,7 +48,7 @@ from chronoline.stores.contract import MAX_BATCH, Store
 logger = logging.getLogger(__name__)
 IfExists = Literal["refuse", "replace", "ignore"]
 _PATIENCE_S = 60.0
-_PAUSE_S = 0.05
+_BACKOFF = Backoff(0.05, 1.0)
 _MOST_SHOWN = 5
 _MAY_BE_REPEATED = (Refusal.EXISTS, Refusal.LEASED)
 
@@ -237,7 +238,7 @@ class _Writing:
         if_exists: Literal["refuse", "replace"] = (
             "replace" if self._plan.if_exists == "replace" else "refuse"
         )
-        give_up_s = time.monotonic() + _PATIENCE_S
+        give_up_s, waits = time.monotonic() + _PATIENCE_S, Waits(_BACKOFF)
         while True:
             try:
                 return self._store.create(
@@ -247,7 +248,7 @@ class _Writing:
                 self._repeats = self._repeats or isinstance(error, OutcomeUnknown)
                 if time.monotonic() > give_up_s:
                     raise
-                time.sleep(_PAUSE_S)  # nothing tells when a store is back
+                time.sleep(waits.after(error))  # nothing tells when a store is back
 
     def _repeated(
         self, messages: Sequence[NewMessage], outcomes: Sequence[Outcome], left: Sequence[int]

@@ -50,7 +50,7 @@ def check_span(start: int, end: int) -> None:
     check_time("start", start)
     check_time("end", end)
     if end < start:
-        raise InvalidInput(f"end {end} lies before start {start}")
+        raise InvalidInput(f"end {end} lies before start {start}: give the earlier moment first")
 
 
 def check_session(session: str) -> None:

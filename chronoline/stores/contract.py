@@ -68,8 +68,6 @@ class Capabilities:
     """Several processes may work on it at the same time."""
     concurrent_writers: bool
     """Writes run beside each other. If not, one thread writes for the whole store."""
-    caller_transactions: bool
-    """A message can be created inside the caller's own database transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

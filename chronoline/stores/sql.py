@@ -272,4 +272,7 @@ def unpack_settings(packed: str) -> TopicSettings:
     try:
         return TopicSettings(**json.loads(packed))
     except (TypeError, ValueError) as error:
-        raise StoreError(f"the stored settings of a topic cannot be read: {error}") from error
+        raise StoreError(
+            f"the stored settings of a topic cannot be read; a later version may have written them, use "
+            f"that one: {error}"
+        ) from error

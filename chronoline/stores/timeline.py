@@ -20,7 +20,7 @@ from chronoline.core.change import (
 )
 from chronoline.core.errors import InvalidInput, OutcomeUnknown
 from chronoline.core.ids import bucket_of
-from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS, id_problem
+from chronoline.core.limits import MAX_RESERVE_AHEAD_MS, MAX_TIME_MS, MIN_LEASE_MS, id_problem
 from chronoline.core.message import (
     DeadLetter,
     Lease,
@@ -73,7 +73,6 @@ from chronoline.stores.stripes import cells_of
 from chronoline.stores.topics import TopicCatalog
 from chronoline.stores.writer import Writer
 
-MAX_RESERVE_AHEAD_MS = 60_000
 _BEFORE_ALL = (0, "")
 """Before every (moment, id): ids are not empty."""
 _AFTER_ALL_MS = 1 << 62

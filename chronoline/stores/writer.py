@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from chronoline.core.change import Change
 from chronoline.core.errors import OutcomeUnknown
-from chronoline.core.message import NewMessage, content_bytes
+from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import Operation
 from chronoline.core.topic import Topic
@@ -58,7 +58,9 @@ class Writer:
         again = _not_again if replace else _exists_again
         primitive = self._create or self._engine.create
         with batch.honest():
-            for chosen in batch.weighed_rounds(_weight, _STATEMENT_BYTES, again):
+            for chosen in batch.weighed_rounds(
+                lambda item: item[1].content_bytes, _STATEMENT_BYTES, again
+            ):
                 dues = {new.id: new.due for _, new in chosen}
                 write = partial(primitive, self.connection, topic, chosen, replace, now_ms)
                 made, held = self._written(topic, dues, write, now_ms)
@@ -158,12 +160,6 @@ class Writer:
         earliest = min(dues, default=None)
         if earliest is not None and earliest <= now_ms + NOTICE_HORIZON_MS:
             self._announce(Notice(topic_uid=topic.uid, due=earliest))
-
-
-def _weight(item: tuple[int, NewMessage]) -> int:
-    """About how many bytes a statement carries for a message."""
-    _, new = item
-    return content_bytes(new.body, new.key, new.headers)
 
 
 def _exists_again(first: Outcome) -> Outcome | None:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import time_problem
-from chronoline.runtime.clock import to_ms
+from chronoline.runtime.timestamps import show_moment, to_ms
 
 START_MS = 1_767_225_600_000
 """The default start of a clock: the beginning of 2026, UTC."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
 
 class ManualClock:
-    """A `chronoline.Clock` for tests: it shows the same time until `advance` or `set` moves it."""
+    """A `chronoline.store.Clock` for tests: it shows the same time until `advance` or `set` moves it."""
 
     def __init__(self, start_ms: int | datetime = START_MS) -> None:
         self._now_ms = as_ms("start_ms", start_ms)
@@ -58,4 +57,4 @@ def as_ms(what: str, moment: int | datetime) -> int:
 
 def show_time(ms: int) -> str:
     """The time as text, and in milliseconds."""
-    return f"{(_EPOCH + ms * _MS).strftime('%Y-%m-%d %H:%M:%S')}.{ms % 1000:03} UTC = {ms}"
+    return f"{show_moment(ms)} = {ms}"

@@ -1,4 +1,9 @@
-"""The metrics of a node of the timer service."""
+"""The metrics of a node of the timer service.
+
+They are counters of `prometheus_client` itself, with its exposition: names that end in `_total`, and
+`_created` samples. Broker and pipe make families at each scrape (`runtime.metrics`), because the names of
+their counters end otherwise.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +67,7 @@ class TimersMetrics:
         self._request = cache(self._requests.labels)
         self._moved = Counter(
             "chronoline_timers_resync_offers",
-            "Timers that a resync was told of.",
+            "Timers that other nodes offered to a resync.",
             registry=self.registry,
         )
         self._refused_records = Counter(

@@ -18,6 +18,7 @@ from typing import Any
 from chronoline.callbacks.caller import Answer, Place, Verdict, place_of
 from chronoline.core.errors import OutcomeUnknown, StoreError
 from chronoline.runtime.alarm import PreciseAlarm
+from chronoline.runtime.tasks import TaskSet
 from chronoline.timers.call_queue import CallQueue
 from chronoline.timers.calls import Calls
 from chronoline.timers.changes import Changed, Contended, Unstored
@@ -100,7 +101,7 @@ class TimerNode:
         self._alarm = PreciseAlarm(self._ring)
         # The moment of the alarm; None if it is not set.
         self._alarm_ms: int | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         # Timers that wait for a free place at their host.
         self._queue = CallQueue(calls.limits)
         self._balancer = QueueBalancer(self.replica, self._queue, self._peers, self.now_ms)
@@ -446,10 +447,7 @@ class TimerNode:
 
     def start_work(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Starts a background task; `stop` waits for it, with a time-out."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return self._tasks.start(work)
 
     async def _call(self, place: Place, call: Call) -> None:
         task = asyncio.current_task()
@@ -540,24 +538,14 @@ class TimerNode:
                 await self.told()
         for peer in self._peers.values():
             peer.leave()
-        await self._finish()
+        # The longest time of a call and of the dead letter that may follow it.
+        await self._tasks.end(2 * self.replica.attempts.timeout_ms / 1000)
         self.act()
         with suppress(StoreError):  # the journal has logged it
             await self.saved()
         await asyncio.gather(
             *(peer.stop(patience_s=_LEAVING_PATIENCE_S) for peer in self._peers.values())
         )
-
-    async def _finish(self) -> None:
-        """The longest time of a call and the dead letter that may follow it."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + 2 * self.replica.attempts.timeout_ms / 1000
-        while self._tasks and (left_s := deadline - loop.time()) > 0:
-            await asyncio.wait(list(self._tasks), timeout=left_s)
-        rest = list(self._tasks)
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
 
     # Other nodes that stop and come back
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from chronoline.callbacks.caller import words_of
-from chronoline.runtime.gc_tuning import searched_seldom
+from chronoline.runtime.interpreter import searched_seldom
 from chronoline.timers.journal import Saved
 from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import PROBLEMS, RECORDS_PATH, Peer, Short, Told

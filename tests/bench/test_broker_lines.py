@@ -26,7 +26,7 @@ from chronoline_bench.servers.beanstalkd import BeanstalkdServer
 from chronoline_bench.workload import BODY_BYTES, Filling, message_id
 from tests.broker.nodes import running as running_node
 from tests.conftest import running
-from tests.waiting import until
+from tests.deadline import until
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ async def check_lines(line: Line, consumer: Line) -> None:
     notes, ready = Notes(), asyncio.Event()
     consuming = asyncio.create_task(consumer.consume(notes, ready.set))
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await ready.wait()
             began_us = wall_us()
             assert began_us <= await line.put(0, 0) <= wall_us() + 1_000
@@ -203,6 +203,7 @@ def test_answer_may_come_in_pieces() -> None:
         connection = Beanstalk()
         loop = asyncio.get_running_loop()
         futures = [loop.create_future() for _ in range(2)]
+        # Answers that nobody waits for have no public name.
         connection._waiting.extend(futures)
         for byte in b"RESERVED 7 4\r\n\r\nab\r\nDELETED\r\n":
             connection.data_received(bytes([byte]))

@@ -92,6 +92,7 @@ def test_raw_connection_has_the_settings_of_the_store(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     with SqliteDatabase(path) as database:
         inner: Any = database.store
+        # The connection whose checkpoints are counted.
         writer: sqlite3.Connection = inner.engine.database._writer
         raw = connect(path)
         # The store makes its own checkpoints, after the same number of pages.

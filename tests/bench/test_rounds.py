@@ -59,7 +59,7 @@ def test_tasks_run_at_the_same_time() -> None:
     done: list[int] = []
 
     def task() -> None:
-        everybody.wait(30)
+        everybody.wait(60)
         done.append(1)
 
     assert at_once([task] * 3) > 0

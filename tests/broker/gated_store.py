@@ -13,7 +13,7 @@ from chronoline.stores.factory import open_store
 from tests.broker.nodes import Running
 from tests.delivery.stores import call_name
 
-_PATIENCE_S = 30
+_PATIENCE_S = 60
 
 
 class GatedStore:

@@ -39,7 +39,7 @@ class RawStream:
 
     async def hears(self, what: str) -> Any:
         """Skip to the next reply of this kind and return it."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 reply = await self.hear()
                 if reply.WhichOneof("what") == what:

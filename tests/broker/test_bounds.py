@@ -12,7 +12,7 @@ import grpc
 import pytest
 from grpc import aio
 
-from chronoline.broker import subscription as subscribing
+from chronoline.broker import subscription as subscription_module
 from chronoline.broker.grpc import session as session_module
 from chronoline.broker.grpc.session import Session
 from chronoline.broker.limits import Limits
@@ -24,7 +24,7 @@ from chronoline.wire.codes import FAILURE_KEY
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.nodes import Running, running
 from tests.broker.raw_streams import RawStream, raw_stream
-from tests.waiting import until
+from tests.deadline import until
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -70,8 +70,10 @@ async def _pinging(stream: RawStream) -> AsyncIterator[None]:
 def test_consumer_that_never_reads_is_bounded_and_disconnected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # No setting: a small bound is reached soon.
     monkeypatch.setattr(session_module, "_CLOGGED_BYTES", MIB)
-    monkeypatch.setattr(subscribing, "_MOST_BYTES", 4 * MIB)
+    # No setting: a small bound is reached soon.
+    monkeypatch.setattr(subscription_module, "_MOST_BYTES", 4 * MIB)
 
     async def play() -> None:
         async with running(tmp_path, limits=_QUICK) as broker, broker.client() as client:
@@ -254,7 +256,7 @@ def test_client_learns_that_streams_are_exhausted(tmp_path: Path) -> None:
         async with running(tmp_path, limits=limits) as broker, broker.client() as client:
             await client.create_topic("jobs")
             await client.send("jobs", b"work", id="a")
-            async with broker.client(timeout=1) as another:
+            async with broker.client(timeout=3) as another:
                 with pytest.raises(BrokerUnavailable, match="1 streams are open already"):
                     await another.send("jobs", b"work", id="b")
 

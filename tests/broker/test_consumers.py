@@ -49,6 +49,7 @@ def test_end_of_a_replaced_stream_frees_nothing() -> None:
 
 
 def test_replaced_instances_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No setting: a small bound is reached soon.
     monkeypatch.setattr(module, "_REMEMBERED", 2)
     names = ConsumerNames()
     for instance in "1234":

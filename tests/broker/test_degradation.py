@@ -14,12 +14,11 @@ import pytest
 
 from chronoline.cli.broker import Broker
 from chronoline.core.errors import StoreUnavailable
-from chronoline.node import broker_service
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.sqlite import SqliteStore
 from tests.broker.http.served import Served, serving
 from tests.broker.metric_samples import scrape
-from tests.waiting import until
+from tests.deadline import until
 
 _CLOCK = "this broker's clock is"
 _REASONS = {
@@ -102,18 +101,14 @@ class Scene:
 async def scene(path: Path) -> AsyncIterator[Scene]:
     with SqliteStore(str(path), busy_ms=100) as store:
         sick: Any = SickStore(store)
-        async with serving(sick) as served:
+        async with serving(sick, upkeep_every_s=0.05) as served:
             yield Scene(served, sick, path)
 
 
 @pytest.mark.parametrize("kind", _REASONS)
 def test_every_interface_shows_the_same_degradation(
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    monkeypatch.setattr(broker_service, "_UPKEEP_EVERY_S", 0.1)
     type_, reason = _REASONS[kind]
 
     async def play() -> None:
@@ -147,10 +142,8 @@ def test_every_interface_shows_the_same_degradation(
 
 
 def test_degradation_is_logged_without_a_request(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(broker_service, "_UPKEEP_EVERY_S", 0.05)
-
     async def play() -> None:
         async with scene(tmp_path / "timeline.db") as it:
             async with it.illness("locked"):  # which the purge finds out

@@ -12,7 +12,7 @@ from chronoline.broker.targets import targets
 from chronoline.client import TopicSettings
 from chronoline.core.errors import TopicNotFound
 from tests.broker.nodes import Running, running
-from tests.waiting import until
+from tests.deadline import until
 
 _MESSAGES = 5
 
@@ -33,7 +33,7 @@ async def _drop_under_consumers(dropper: Running, server: Running) -> None:
             await client.delete_topic(topic)
         for ended, topic in ((waiting, "idle"), (asyncio.ensure_future(anext(full)), "full")):
             with pytest.raises(TopicNotFound, match=f"^topic '{topic}' was deleted$"):
-                await asyncio.wait_for(ended, 20)
+                await asyncio.wait_for(ended, 60)
         assert len(held) == 2
         assert server.subscriptions == []
 

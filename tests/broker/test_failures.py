@@ -78,7 +78,7 @@ def test_unsent_lease_lapses_without_its_consumer(tmp_path: Path) -> None:
     async def play() -> None:
         async with doomed_broker(tmp_path, "push") as dying:
             async with dying.client() as client:
-                consumer = _Consumer(client, "gone", lease_s=1)
+                consumer = _Consumer(client, "gone", lease_s=2)
                 taking = asyncio.ensure_future(consumer.take())
                 await dying.died()
                 taking.cancel()
@@ -113,7 +113,7 @@ def test_extend_is_repeated_after_a_short_broker_failure(tmp_path: Path, where: 
 def test_extend_fails_when_broker_outage_outlasts_lease(tmp_path: Path) -> None:
     async def play() -> None:
         async with doomed_broker(tmp_path, "extend before") as dying, dying.client() as client:
-            consumer = _Consumer(client, lease_s=1)
+            consumer = _Consumer(client, lease_s=2)
             lease = await consumer.take()
             extending = asyncio.ensure_future(lease.extend())
             await dying.died()
@@ -149,7 +149,7 @@ def test_ack_is_repeated_after_a_short_broker_failure(tmp_path: Path) -> None:
 def test_ack_fails_when_broker_outage_outlasts_lease(tmp_path: Path) -> None:
     async def play() -> None:
         async with doomed_broker(tmp_path, "ack before") as dying, dying.client() as client:
-            consumer = _Consumer(client, lease_s=1)
+            consumer = _Consumer(client, lease_s=2)
             lease = await consumer.take()
             acking = asyncio.ensure_future(lease.ack())
             await dying.died()
@@ -284,7 +284,7 @@ def test_broker_without_its_store_grants_no_lease() -> None:
                 leases = client.consume("jobs")
                 waiting = asyncio.ensure_future(anext(leases))
                 for _ in range(3):
-                    await asyncio.wait_for(asked.acquire(), 20)
+                    await asyncio.wait_for(asked.acquire(), 60)
                 assert not waiting.done()
                 sending = asyncio.ensure_future(client.send("jobs", b"more", id="b"))
                 healed.set()

@@ -15,7 +15,7 @@ from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 from tests.broker.http.served import Served, serving
-from tests.waiting import until
+from tests.deadline import until
 
 _OVERDUE = 20_000
 """Enough messages that all of the other topic arrive, one by one, before half of these are done."""

@@ -203,7 +203,7 @@ class _Fuzzing:
 
     async def serves(self) -> None:
         """A good client gets what it sends."""
-        async with AsyncClient(self.address) as client, asyncio.timeout(20):
+        async with AsyncClient(self.address) as client, asyncio.timeout(60):
             await client.create_topic("good", if_missing=True)
             leases = client.consume("good")
             sent = await client.send("good", b"body")

@@ -18,7 +18,7 @@ from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.node.broker_service import BrokerService
 from chronoline.stores.contract import Counts, IfExists
 from chronoline.stores.memory import MemoryStore
-from tests.waiting import until
+from tests.deadline import until
 
 
 class _HangingStore(MemoryStore):

@@ -17,7 +17,7 @@ from chronoline.stores.factory import open_store
 from tests.broker.http.served import Served, serving
 from tests.broker.http.test_admin_routes import Away
 from tests.broker.metric_samples import scrape
-from tests.waiting import until
+from tests.deadline import until
 
 _TABLE = """
 Topic_commands_count {op=create|delete topic=name cluster=name}

@@ -16,7 +16,7 @@ from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 from tests.broker.http.served import Served, serving
 from tests.broker.metric_samples import samples_of, scrape
-from tests.waiting import until
+from tests.deadline import until
 
 
 def busy() -> BrokerMetrics:

@@ -17,7 +17,7 @@ from chronoline.core.errors import Refused
 from chronoline.core.outcome import Refusal
 from tests.broker.nodes import running
 from tests.broker.tcp_proxy import TcpProxy, tcp_proxy
-from tests.waiting import until
+from tests.deadline import until
 
 _OVER = (Refusal.LAPSED, Refusal.NOT_HOLDER, Refusal.STALE)
 
@@ -79,7 +79,7 @@ def test_ack_and_extend_after_the_lease_are_refused(
     tmp_path: Path,
 ) -> None:
     async def play() -> None:
-        async with _cut_off(tmp_path, lease_s=1) as scene:
+        async with _cut_off(tmp_path, lease_s=2) as scene:
             others = scene.near.consume("jobs", consumer="other", lease=60)
             again = {each.id: each for each in [await anext(others), await anext(others)]}
             assert set(again) == {"acked", "extended"}

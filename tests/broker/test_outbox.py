@@ -25,7 +25,9 @@ def test_waiting_frames_are_taken_together_in_order() -> None:
 
 
 def test_take_is_bounded_in_number_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No setting: a small bound is reached soon.
     monkeypatch.setattr(module, "_TOGETHER", 3)
+    # No setting: a small bound is reached soon.
     monkeypatch.setattr(module, "_TOGETHER_BYTES", 100)
 
     async def play() -> None:
@@ -42,6 +44,7 @@ def test_take_is_bounded_in_number_and_bytes(monkeypatch: pytest.MonkeyPatch) ->
 def test_outbox_is_clogged_until_enough_is_taken() -> None:
     async def play() -> None:
         outbox: Outbox[str] = Outbox()
+        # The bound that is tested.
         outbox.put("large", module._CLOGGED_BYTES)
         assert not outbox.clogged
         outbox.put("one more", 1)

@@ -25,7 +25,7 @@ from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 from tests.broker.http.served import Served, serving
 from tests.broker.raw_streams import raw_consumer
-from tests.waiting import until
+from tests.deadline import until
 
 _LEASE_S = 600
 
@@ -83,7 +83,7 @@ class _Slow:
         def ask(*given: Any, **named: Any) -> Any:
             if not self.free.is_set():
                 self.waits.set()
-                self.free.wait(30)
+                self.free.wait(60)
             return found(*given, **named)
 
         return ask
@@ -109,7 +109,7 @@ def test_late_reservation_is_returned(
                 access = served.node.parts.access
                 await until(lambda: access.problem != "")  # the broker no longer waits for it
                 slow.free.set()
-                lease = await asyncio.wait_for(coming, 30)
+                lease = await asyncio.wait_for(coming, 60)
                 assert (lease.id, lease.attempts) == ("a", 0)  # no consumer had begun with it
                 await lease.ack()
                 await leases.aclose()

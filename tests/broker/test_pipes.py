@@ -23,7 +23,7 @@ from tests.broker.nodes import running
 from tests.broker.raw_streams import raw_consumer
 from tests.broker.targets.receivers import calling, receiving
 from tests.broker.targets.test_calls import is_done
-from tests.waiting import run_scene, until
+from tests.deadline import run_scene, until
 
 _QUICK = TopicSettings(window=0.2)
 _HOUR_MS = 3_600_000
@@ -183,6 +183,7 @@ def test_consumer_is_served_again_after_a_pipe(
 def test_drop_under_a_pipe_ends_the_consumers(
     tmp_path: Path, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # No setting: the test does not wait for the usual time.
     monkeypatch.setattr("chronoline.broker.loader._LOOK_WHEN_PAUSED_MS", 50)
 
     async def scene() -> None:

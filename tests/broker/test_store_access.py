@@ -19,7 +19,7 @@ from chronoline.core.errors import OutcomeUnknown, StoreBusy, StoreUnavailable
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
 from chronoline.stores.memory import MemoryStore
-from tests.waiting import run_scene, until
+from tests.deadline import run_scene, until
 
 _MANY = 50
 _SHORT_S = 0.05

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from chronoline.broker import store_watch as noticing_module
+from chronoline.broker import store_watch
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.store_watch import StoreWatch
@@ -21,7 +21,7 @@ from chronoline.core.topic import Topic
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Notice, Watch
 from chronoline.stores.memory import MemoryStore
-from tests.waiting import run_scene
+from tests.deadline import run_scene
 
 _SHORT_S = 0.05
 _FAILURES = [StoreUnavailable("gone"), RuntimeError("dictionary changed size during iteration")]
@@ -173,7 +173,8 @@ def test_failed_lookup_passes_on_the_incomplete_notice(error: Exception) -> None
 def test_failed_watch_looks_everything_up_and_continues(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(noticing_module, "_REST_S", 0)
+    # No setting: the test does not wait for the usual time.
+    monkeypatch.setattr(store_watch, "_REST_S", 0)
 
     async def play() -> None:
         async with _noticing() as scene:

@@ -23,7 +23,7 @@ from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.gated_store import running_gated
 from tests.broker.nodes import Running, running
 from tests.broker.raw_streams import RawConsumer, RawStream, raw_consumer
-from tests.waiting import until
+from tests.deadline import until
 
 KIB = 1024
 
@@ -36,7 +36,7 @@ def _session(broker: Running, name: str) -> Session[Any, Any] | None:
 async def _rest(stream: RawStream) -> list[str]:
     """The kinds of the remaining replies until the stream ends."""
     kinds: list[str] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (frame := await stream.call.read()) is not aio.EOF:
             kinds += [each.WhichOneof("what") for each in (frame, *frame.more)]
     return kinds
@@ -78,6 +78,7 @@ def test_stream_cancelled_twice_leaves_no_subscription(tmp_path: Path, turns: in
 
 
 def test_closed_outbox_stops_new_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # No setting: a small bound is reached soon.
     monkeypatch.setattr(session_module, "_CLOGGED_BYTES", 256 * KIB)
 
     async def play() -> None:
@@ -134,7 +135,7 @@ def test_replaced_subscribe_does_not_block_its_successor(tmp_path: Path) -> None
 
 
 async def _answer(stream: RawStream) -> Any:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (reply := await stream.hear()).seq:
             pass  # it was not asked for
     return reply
@@ -248,6 +249,7 @@ def test_unreadable_tokens_end_no_stream(tmp_path: Path) -> None:
             file.write_text("nonsense")
             # Called directly: otherwise the test would wait for two periodic checks.
             broker.node.grpc._check_tokens()
+            # The client hears of it a moment later.
             assert session._ending is None
             file.write_text("{}")
             broker.node.grpc._check_tokens()

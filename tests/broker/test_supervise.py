@@ -12,12 +12,11 @@ import pytest
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient, ToSend
-from chronoline.node import broker_service
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 from tests.broker.http.served import serving
+from tests.deadline import until
 from tests.delivery.stores import call_name
-from tests.waiting import until
 
 _MESSAGES = 40
 
@@ -102,10 +101,7 @@ _COUNTED_AS = {
         ("ack", True),
     ],
 )
-def test_node_continues_after_an_unexpected_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, after: bool
-) -> None:
-    monkeypatch.setattr(broker_service, "_UPKEEP_EVERY_S", 0.1)
+def test_node_continues_after_an_unexpected_error(tmp_path: Path, method: str, after: bool) -> None:
     ids = [f"m{number}" for number in range(_MESSAGES)]
     # Settlings of two that meet in a lane are tried again apart, and neither fails.
     names = ("a",) if method in ("ack", "extend") else ("a", "b")
@@ -113,7 +109,10 @@ def test_node_continues_after_an_unexpected_error(
     async def play() -> None:
         with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
             faulty: Any = _Faulty(store, method, after=after)
-            async with serving(faulty) as served, served.client() as client:
+            async with (
+                serving(faulty, upkeep_every_s=0.1) as served,
+                served.client() as client,
+            ):
                 await client.create_topic("jobs", TopicSettings(window=0.1))
                 consumers = _Consumers(client)
                 tasks = [asyncio.ensure_future(consumers.consume(name)) for name in names]

@@ -25,9 +25,9 @@ from chronoline.stores.factory import open_store
 from chronoline.testing.postgres import PostgresServer
 from tests.broker.http.served import Served, serving
 from tests.broker.raw_streams import raw_consumer
+from tests.deadline import until
 from tests.delivery.inbox import times
 from tests.delivery.stores import Tap
-from tests.waiting import until
 
 LOST = OutcomeUnknown("the answer was lost")
 HOUR = timedelta(hours=1)
@@ -91,7 +91,7 @@ async def tapped(store: Store) -> AsyncIterator[tuple[_Tap, Served]]:
 
 def hasty(served: Served) -> AsyncClient:
     """A client with a short time-out."""
-    return AsyncClient(served.address, timeout=0.3)
+    return AsyncClient(served.address, timeout=1.5)
 
 
 def lose(tap: Tap, operation: str, *, done: bool) -> None:
@@ -285,7 +285,7 @@ def test_unanswered_reservation_is_served_again_at_once(tmp_path: Path) -> None:
                 await until(lambda: bool(served.subscriptions))
                 tap.lose = times(2, "reserve", LOST)
                 await client.send("jobs", b"work", id="a")
-                lease = await asyncio.wait_for(coming, 30)
+                lease = await asyncio.wait_for(coming, 60)
                 assert (lease.id, lease.attempts) == ("a", 0)
                 await lease.ack()
                 await leases.aclose()
@@ -301,7 +301,7 @@ def test_late_reservation_is_served_again(tmp_path: Path) -> None:
                 await client.create_topic("jobs", SETTINGS)
                 await client.send("jobs", b"work", id="a")
                 leases = client.consume("jobs", consumer="c", lease=3_600)
-                lease = await asyncio.wait_for(anext(leases), 30)
+                lease = await asyncio.wait_for(anext(leases), 60)
                 assert tap.looked.is_set()
                 assert (lease.id, lease.attempts) == ("a", 0)
                 await leases.aclose()

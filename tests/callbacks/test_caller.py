@@ -10,12 +10,11 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from chronoline.callbacks import caller as caller_module
 from chronoline.callbacks.address_guard import LOOPBACK, Guard
 from chronoline.callbacks.caller import Caller, CallLimits, Lookup, Verdict
 from chronoline.runtime.descriptors import SHORTAGES
+from tests.deadline import run_scene, until
 from tests.descriptors import no_descriptors
-from tests.waiting import run_scene, until
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -295,11 +294,7 @@ def test_bodies_of_any_size_arrive(size_bytes: int) -> None:
 # Shortages of our own
 
 
-def test_call_waits_for_a_free_descriptor(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(caller_module, "_REST_S", 0.01)
-
+def test_call_waits_for_a_free_descriptor() -> None:
     async def scene() -> None:
         async def handle(_: web.BaseRequest) -> web.Response:
             return web.Response()
@@ -311,7 +306,7 @@ def test_call_waits_for_a_free_descriptor(
             asked += 1
             return True
 
-        async with serving(handle) as port, Caller(Guard(LOOPBACK)) as caller:
+        async with serving(handle) as port, Caller(Guard(LOOPBACK), rest_s=0.01) as caller:
             uri = f"http://127.0.0.1:{port}/"
             with no_descriptors():
                 posting = asyncio.create_task(caller.post(uri, b"", {}, may_begin=may_begin))
@@ -323,14 +318,10 @@ def test_call_waits_for_a_free_descriptor(
     run_scene(scene)
 
 
-def test_call_gives_up_waiting_for_a_descriptor(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(caller_module, "_REST_S", 0.01)
-
+def test_call_gives_up_waiting_for_a_descriptor() -> None:
     async def scene() -> None:
         wanted = iter([True, False])
-        async with Caller(Guard(LOOPBACK)) as caller:
+        async with Caller(Guard(LOOPBACK), rest_s=0.01) as caller:
             with no_descriptors():
                 late = await caller.post("http://127.0.0.1:9/", b"", {}, turn_within_s=0.05)
                 dropped = await caller.post(
@@ -348,7 +339,6 @@ def test_call_gives_up_waiting_for_a_descriptor(
 def test_lookup_waits_for_a_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(caller_module, "_REST_S", 0.01)
     start = threading.Thread.start
     failed: list[threading.Thread] = []
 
@@ -362,7 +352,7 @@ def test_lookup_waits_for_a_thread(
         async def handle(_: web.BaseRequest) -> web.Response:
             return web.Response()
 
-        async with serving(handle) as port, Caller(Guard(LOOPBACK)) as caller:
+        async with serving(handle) as port, Caller(Guard(LOOPBACK), rest_s=0.01) as caller:
             monkeypatch.setattr(threading.Thread, "start", start_at_the_third)
             answer = await caller.post(f"http://localhost:{port}/", b"", {})
         assert answer.verdict is Verdict.succeeded

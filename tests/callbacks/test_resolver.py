@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from chronoline.callbacks.resolver import Lookups
-from tests.waiting import run_scene
+from tests.deadline import run_scene
 
 
 def test_hanging_name_takes_one_thread(

@@ -15,6 +15,7 @@ def test_cluster_grows_and_shrinks_without_losses(
 ) -> None:
     # Users see timers pop between the steps; a test need not.
     monkeypatch.setattr(demo, "_BETWEEN_S", 0.5)
+    # No setting: the test does not wait for the usual time.
     monkeypatch.setattr(demo, "_INTERVALS_MS", (500, 2_000))
     ended = call(tmp_path, "demo", "--timers")
     assert ended.returncode == 0, ended.stdout + ended.stderr

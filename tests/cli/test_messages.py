@@ -249,8 +249,22 @@ def test_several_messages_are_cancelled_at_once(
     assert command("cancel", topic, "a", "b") == "cancelled 'a'\ncancelled 'b'\n"
     failed = command.failed("cancel", topic, "missing", "c")
     assert failed.stdout == "cancelled 'c'\n"
-    assert str(failed.exception) == "refused: 'missing': there is no message with this id"
+    assert "'missing' refused: there is no message with this id\n" in failed.stderr
+    assert str(failed.exception) == "1 message of 2 not cancelled"
     assert client.count(topic).total == 0
+
+
+def test_cancel_as_json_has_a_line_for_each(command: Command, client: Client, topic: str) -> None:
+    client.send(topic, id="a", delay=3_600)
+    failed = command.failed("cancel", topic, "a", "missing", "--json")
+    assert [json.loads(line) for line in failed.stdout.splitlines()] == [
+        {"id": "a", "cancelled": True},
+        {
+            "id": "missing",
+            "refused": "not_found",
+            "reason": "there is no message with this id",
+        },
+    ]
 
 
 def test_reschedule_takes_a_moment_or_a_duration(

@@ -142,7 +142,7 @@ class FakeBroker:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait for a condition, which is checked after every frame."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not holds():
                 self._news.clear()
                 await self._news.wait()

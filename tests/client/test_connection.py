@@ -146,7 +146,7 @@ def test_last_answer_is_named_in_the_error() -> None:
                 raise StoreUnavailable("the disk is gone")
             await asyncio.Event().wait()
 
-        overseer = _Overseer(answer, timeout_s=0.5)
+        overseer = _Overseer(answer, timeout_s=2)
         async with overseer as client:
             with pytest.raises(BrokerUnavailable, match="last answered: the disk is gone"):
                 await client.topics()

@@ -522,7 +522,7 @@ def test_unanswered_subscription_is_unavailable() -> None:
         async def never(stream: FakeStream, frame: Any) -> None:
             """Never answer."""
 
-        async with FakeBroker(never) as broker, broker.client(timeout=0.2) as client:
+        async with FakeBroker(never) as broker, broker.client(timeout=2) as client:
             with pytest.raises(BrokerUnavailable, match="did not accept the subscription"):
                 await client.subscribe(["t"])
 

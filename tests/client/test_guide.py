@@ -16,7 +16,7 @@ import pytest
 from chronoline.client.aio import AsyncClient
 from chronoline.client.sync import Client
 from chronoline.client.worker import Worker
-from tests.waiting import until
+from tests.deadline import until
 
 _GUIDE = (Path(__file__).parents[2] / "docs" / "sdk.md").read_text("utf-8")
 _PROGRAMS = re.findall(r"^```python\n(.*?)^```$", _GUIDE, re.M | re.S)

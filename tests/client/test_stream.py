@@ -186,8 +186,8 @@ def test_failing_request_is_repeated_until_the_timeout(
             last = len(broker.frames) == 3
             await stream.failure(frame.seq, kind, code, retry_after_ms=60_000 if last else 1)
 
-        async with FakeBroker(answer) as broker, broker.client(timeout=1) as client:
-            with pytest.raises(error, match=f"not done within 1 s; .* last answered: {kind}"):
+        async with FakeBroker(answer) as broker, broker.client(timeout=2) as client:
+            with pytest.raises(error, match=f"not done within 2 s; .* last answered: {kind}"):
                 await client.send("t", b"x")
             ids = {frame.create.messages[0].id for frame in broker.frames}
             assert len(broker.frames) == 3

@@ -22,12 +22,13 @@ from chronoline.client.messages import ToSend
 from chronoline.client.sync import Client, Lease
 from chronoline.client.worker import Retry, Worker
 from chronoline.core.errors import BrokerUnavailable, InvalidInput, OutcomeUnknown, TopicNotFound
+from chronoline.runtime.backoff import Backoff
 from chronoline.stores.memory import MemoryStore
 from chronoline.testing import scheduled
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.nodes import Running, running
 from tests.client.fake import TOPIC_UID, FakeBroker, FakeStream, delivery, done
-from tests.waiting import until
+from tests.deadline import until
 
 _QUICK = Retry(base=0.02, factor=1.0, jitter=0.0, final=(KeyError,))
 
@@ -145,14 +146,14 @@ def test_lease_of_a_slow_handler_is_renewed(tmp_path: Path) -> None:
     async def play() -> None:
         calls = 0
         async with running(tmp_path) as broker, broker.client() as client:
-            worker = Worker(broker.address, lease=1.5)
+            worker = Worker(broker.address, lease=3)
 
             @worker.handler("slow")
             def work(lease: Lease) -> None:
                 nonlocal calls
                 calls += 1
                 version = lease.version
-                while lease.version < version + 4:  # each after a third of it
+                while lease.version < version + 2:  # each after a third of it
                     threading.Event().wait(0.01)
                 assert not lease.is_lost
 
@@ -200,7 +201,7 @@ def test_leases_are_renewed_while_a_worker_drains(tmp_path: Path) -> None:
     async def play() -> None:
         begun, go_on = asyncio.Event(), asyncio.Event()
         async with running(tmp_path) as broker, broker.client() as client:
-            worker = Worker(broker.address, lease=1.5)
+            worker = Worker(broker.address, lease=3)
 
             @worker.handler("jobs")
             async def work(lease: AsyncLease) -> None:
@@ -216,7 +217,7 @@ def test_leases_are_renewed_while_a_worker_drains(tmp_path: Path) -> None:
             version = await _version(client, "a")
 
             async def was_renewed() -> bool:
-                return await _version(client, "a") >= version + 4
+                return await _version(client, "a") >= version + 2
 
             await until(was_renewed)
             go_on.set()
@@ -503,7 +504,7 @@ def test_worker_stops_before_the_broker_answers() -> None:
             await broker.seen("subscribe")
             worker.stop()
             worker.stop()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await serving
 
     asyncio.run(play())
@@ -537,7 +538,7 @@ def test_dropped_topic_ends_its_worker(tmp_path: Path) -> None:
             serving = asyncio.ensure_future(worker.serve())
             await begun.wait()
             await client.delete_topic("jobs")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 with pytest.raises(TopicNotFound):
                     await serving
 
@@ -632,7 +633,8 @@ def test_unanswered_settlement_is_repeated_while_the_lease_lives(
     monkeypatch: pytest.MonkeyPatch, lives: bool
 ) -> None:
     """Otherwise the lease lapses, and the work is done twice."""
-    monkeypatch.setattr(worker_module, "_REST_MS", 1)
+    # No setting: the test does not wait for the usual time.
+    monkeypatch.setattr(worker_module, "_BACKOFF", Backoff(0.001, 0.001))
     asked = []
 
     async def ack() -> None:

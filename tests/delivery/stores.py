@@ -7,7 +7,7 @@ from typing import Any
 from chronoline.core.outcome import Outcome
 from chronoline.stores.contract import Capabilities, Store
 
-PATIENCE_S = 15
+PATIENCE_S = 60
 WRITES = frozenset({"create", "reserve", "apply"})
 
 

@@ -56,7 +56,7 @@ def test_clock_rollback_fires_nothing_early(
 ) -> None:
     inbox = Inbox(clock)
     agenda = Agenda(reserve_ahead_ms=60_000, max_sleep_ms=HOUR_MS)
-    create(store, topic, "held", in_ms=500)
+    create(store, topic, "held", in_ms=1_500)
     with firing(store, topic, inbox, agenda=agenda, clock=clock):
         wait_until(lambda: len(agenda) == 1)
         clock.back_ms = 300

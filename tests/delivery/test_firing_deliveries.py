@@ -88,7 +88,7 @@ def test_rescheduled_and_cancelled_messages_skip_the_old_due(
     store: Store, topic: Topic, inbox: Inbox
 ) -> None:
     with firing(store, topic, inbox):
-        due = create(store, topic, "later", "sooner", "never", "control", in_ms=700)
+        due = create(store, topic, "later", "sooner", "never", "control", in_ms=1_500)
         moves = [("later", due + 200), ("sooner", due - 200)]
         moved = store.reschedule(topic.uid, moves, producer_group="default", now_ms=now_ms())
         gone = store.cancel(topic.uid, ["never"], producer_group="default", now_ms=now_ms())
@@ -180,5 +180,6 @@ def test_a_failure_says_what_becomes_of_the_message(
         (leased,) = store.reserve(
             topic.uid, topic.all_buckets, consumer="c", limit=1, lease_ms=1_000, now_ms=now_ms()
         ).leased
+        # A second run of one message: no lane does it at will.
         assert not FiringLane(store, topic, fail, consumer="c")._fire(leased)
     assert caplog.messages == [f"delivering message 'a' failed; it {said}"]

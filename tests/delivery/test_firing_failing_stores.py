@@ -74,7 +74,7 @@ def test_an_unanswered_extension_does_not_cost_the_lease(
     else:
         tap.fail = unanswered
     create(tap.store, topic, "a", in_ms=0)
-    with firing(tap, topic, slow, hold_ms=1_000):
+    with firing(tap, topic, slow, hold_ms=2_000):
         wait_until(lambda: remaining(tap.store, topic) == 0)
     assert inbox.counts() == {"a": 1}
 
@@ -96,7 +96,7 @@ def test_delivery_that_ends_during_an_unanswered_extension_is_acked(
 
     tap.lose = lose
     create(tap.store, topic, "a", in_ms=0)
-    with firing(tap, topic, slow, hold_ms=600):
+    with firing(tap, topic, slow, hold_ms=1_500):
         wait_until(lambda: remaining(tap.store, topic) == 0)
     assert inbox.counts() == {"a": 1}
 

@@ -35,7 +35,7 @@ def test_slow_delivery_keeps_only_its_own_lease(store: Store, inbox: Inbox) -> N
 
     create(store, topic, "slow", in_ms=0)
     create(store, topic, "behind", in_ms=20)
-    with firing(store, topic, slow, hold_ms=600):
+    with firing(store, topic, slow, hold_ms=1_500):
         first = store.lookup(topic.uid, ["slow"])["slow"].version
         wait_until(lambda: store.lookup(topic.uid, ["slow"])["slow"].version > first + 2)
         with firing(store, topic, other, consumer="other"):

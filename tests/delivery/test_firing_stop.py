@@ -45,6 +45,7 @@ def test_lane_uses_the_given_agenda(store: Store, topic: Topic, inbox: Inbox) ->
     agenda = Agenda(reserve_ahead_ms=60_000)
     with firing(store, topic, inbox, agenda=agenda):
         wait_until(lambda: len(agenda) == 1)
+        assert waiting(store, topic) == 0
 
 
 def test_stopped_lane_can_start_again(store: Store, topic: Topic, inbox: Inbox) -> None:
@@ -206,6 +207,7 @@ def test_stopping_twice_or_before_the_start_is_fine(
     with firing(store, topic, inbox) as lane:
         lane.stop()
         lane.stop()
+    assert inbox.counts() == {}
 
 
 def test_a_stopped_lane_leaves_no_threads(store: Store, topic: Topic, inbox: Inbox) -> None:

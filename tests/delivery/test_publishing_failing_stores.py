@@ -19,6 +19,11 @@ def gone(_: str) -> None:
     raise StoreUnavailable("the store is gone")
 
 
+def without_acks(name: str) -> None:
+    if name == "ack":
+        gone(name)
+
+
 def healthy(_: str) -> None:
     pass
 
@@ -53,8 +58,8 @@ def test_held_messages_are_published_without_the_store(
     tap: Tap, topic: Topic, outlet: Outlet
 ) -> None:
     ids = [f"m{number}" for number in range(20)]
-    create(tap.store, topic, *ids, in_ms=400)
-    with publishing(tap, topic, outlet, reserve_ahead_ms=1_000, hold_ms=HOUR_MS) as window:
+    create(tap.store, topic, *ids, in_ms=1_500)
+    with publishing(tap, topic, outlet, reserve_ahead_ms=2_000, hold_ms=HOUR_MS) as window:
         wait_until(lambda: waiting(tap.store, topic) == 0)
         tap.fail = gone
         outlet.wait_for(*ids)
@@ -158,6 +163,7 @@ def test_window_begins_before_the_store_can_be_watched(
 
 
 def test_window_ends_without_the_store(tap: Tap, topic: Topic, outlet: Outlet) -> None:
+    tap.fail = without_acks
     create(tap.store, topic, "a", in_ms=0)
     now = now_ms()
     with lane_of(tap, topic, outlet, hold_ms=1_000) as lane:
@@ -172,15 +178,15 @@ def test_window_ends_without_the_store(tap: Tap, topic: Topic, outlet: Outlet) -
 def test_unsent_acks_are_sent_in_the_next_window(
     tap: Tap, topic: Topic, outlet: Outlet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tap.fail = without_acks
     create(tap.store, topic, "a", in_ms=0)
-    with lane_of(tap, topic, outlet, hold_ms=2_000) as lane:
+    with lane_of(tap, topic, outlet, hold_ms=20_000) as lane:
         now = now_ms()
         first = Serving(lane, now, now + MINUTE_MS)
         outlet.wait_for("a")
         tap.fail = gone
-        monkeypatch.setattr(
-            lane, "_is_done", lambda: lane._delivery.ending
-        )  # as if its time were over
+        # As if its time were over.
+        monkeypatch.setattr(lane, "_is_done", lambda: lane._delivery.ending)
         assert first.stop().fired == 1
         monkeypatch.undo()
         tap.fail = healthy

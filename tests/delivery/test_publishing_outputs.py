@@ -156,8 +156,10 @@ def test_many_confirmations_wake_once_and_errors_at_once(
     """Reads private members: no public call shows when the storage thread wakes."""
     woken: list[None] = []
     lane = lane_of(store, topic, Outlet())
+    # Its wake-ups are counted.
     monkeypatch.setattr(lane._lane, "wake", lambda: woken.append(None))
     for number in range(1_010):
+        # An output calls it, from any thread.
         Handover(leased(f"m{number}", due=0), lane._note)(error)
     assert len(woken) == wakes
 
@@ -253,7 +255,9 @@ def test_bodies_in_flight_stay_within_the_byte_bound(store: Store, topic: Topic)
     flood = [NewMessage(id=f"m{number}", due=now, body=bytes(100)) for number in range(20)]
     store.create(topic.uid, flood, now_ms=now)
     with lane_of(store, topic, outlet) as lane:
+        # Its bytes are read.
         agenda = lane._agenda
+        # No setting: a small bound is reached soon.
         agenda._most_bytes = 1_000
         agenda.largest_bytes = 100
         window = Serving(lane, now, now + MINUTE_MS)

@@ -1,6 +1,7 @@
 """Forks writers; each is killed some lines later in its append than the one before, until one ends.
 
-`python -m tests.log.step_killer URL LINES` prints the answered events and the number of killed writers.
+`python -m tests.log.step_killer URL KILLS` prints the answered events and the number of killed writers. A
+first writer ends by itself; the others are killed at about this number of its lines, or at each for 0.
 """
 
 import itertools
@@ -18,18 +19,19 @@ STEPS = ("/log/objects/", "/log/index/", "/databases/", "/chronoline/log/writer.
 
 
 class Killer:
-    """Kills its process at the n-th line of the modules that write, once it is armed."""
+    """Kills its process at the n-th line of the modules that write, once it is armed; never at line 0."""
 
-    def __init__(self, lines: int) -> None:
-        self.left = lines
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.lines = 0
         self.armed = False
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
         if not any(step in frame.f_code.co_filename for step in STEPS):
             return None
         if event == "line" and self.armed:
-            self.left -= 1
-            if not self.left:
+            self.lines += 1
+            if self.lines == self.at:
                 os.kill(os.getpid(), signal.SIGKILL)
         return self
 
@@ -43,24 +45,36 @@ def write(url: str, step: int, answers: int) -> None:
         killer.armed = True
         log.append_many("t", events)
         killer.armed = False
-        os.write(answers, json.dumps([f"{step}-{n}" for n in range(7)]).encode())
+        answered = [f"{step}-{n}" for n in range(7)]
+        os.write(answers, json.dumps([answered, killer.lines]).encode())
 
 
-def main(url: str, lines: int) -> None:
+def run(url: str, step: int) -> tuple[list[str], int] | None:
+    """Returns the events of a writer that came to its end, and the number of its lines."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        write(url, step, writing)
+        os._exit(0)
+    os.close(writing)
+    _, status = os.waitpid(child, 0)
+    with os.fdopen(reading) as answer:
+        if status == 0:
+            answered, lines = json.load(answer)
+            return answered, lines
+    assert os.WTERMSIG(status) == signal.SIGKILL, status
+    return None
+
+
+def main(url: str, wanted: int) -> None:
+    first = run(url, 0)
+    assert first is not None
+    lines = max(1, first[1] // wanted) if wanted else 1
     for kills in itertools.count():
-        step = 1 + kills * lines
-        reading, writing = os.pipe()
-        child = os.fork()
-        if not child:
-            write(url, step, writing)
-            os._exit(0)
-        os.close(writing)
-        _, status = os.waitpid(child, 0)
-        with os.fdopen(reading) as answer:
-            if status == 0:
-                print(json.dumps([json.load(answer), kills]))
-                return
-            assert os.WTERMSIG(status) == signal.SIGKILL, status
+        ended = run(url, 1 + kills * lines)
+        if ended is not None:
+            print(json.dumps([first[0] + ended[0], kills]))
+            return
 
 
 if __name__ == "__main__":

@@ -35,26 +35,25 @@ def test_killed_writers_leave_a_valid_log(url: str) -> None:
 
 
 def test_writers_killed_at_every_step_leave_a_valid_log(url: str) -> None:
-    kill_step_by_step(url, lines=1, kills=KILLS)
+    kill_step_by_step(url)
 
 
 @pytest.mark.parametrize("index", ["postgres", "dynamodb"])
 def test_bucket_writers_killed_between_steps_leave_a_valid_log(
     request: pytest.FixtureRequest, index: str
 ) -> None:
-    # Clients of servers run many more lines.
-    lines = {"postgres": 30, "dynamodb": 82}[index]
-    kill_step_by_step(place(request, "s3", index), lines=lines, kills=KILLS // 2)
+    # Clients of servers run many more lines: not at each of them.
+    kill_step_by_step(place(request, "s3", index), kills=KILLS // 2)
 
 
-def kill_step_by_step(url: str, *, lines: int, kills: int) -> None:
+def kill_step_by_step(url: str, *, kills: int = 0) -> None:
     with Log(url) as log:
         log.create_topic("t", partitions=3)
-    command = [sys.executable, "-m", "tests.log.step_killer", url, str(lines)]
+    command = [sys.executable, "-m", "tests.log.step_killer", url, str(kills)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     answered, killed = json.loads(done.stdout)
-    assert killed >= kills
-    assert len(answered) == 7  # the last writer, which came to its end
+    assert killed >= KILLS // 4  # a writer may have fewer lines than the first one
+    assert len(answered) == 2 * 7  # the first and the last writer, which came to their ends
     check(url, answered)
 
 

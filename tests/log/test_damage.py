@@ -127,7 +127,9 @@ def test_only_the_damaged_partition_rests(
 
     monkeypatch.setattr(arrivals_of(log), "wait", wait)
     monkeypatch.setattr(type(index_of(log)), "hearing", hearing)
+    # The test beats by itself: each step is the test's.
     monkeypatch.setattr(GroupReader, "_keep_alive", lambda self: None)
+    # Longer than the log was opened with.
     monkeypatch.setattr(readers_of(log), "_hold_ms", 60_000)
     reader = log.read("t", group=group)
     places = [(event.partition, event.sequence) for event in (next(reader) for _ in range(9))]

@@ -55,6 +55,7 @@ def test_deletion_does_not_fail_other_topics_of_a_commit(log: Log, other: Log) -
     other.append("other", value=b"")
     log.delete_topic("t")
     with (
+        # The moment at which an append waits has no event.
         other._committer._changed
     ):  # The lock makes both appends wait for one commit; no public call does that.
         pending = {

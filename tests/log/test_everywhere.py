@@ -101,10 +101,10 @@ def test_append_of_another_process_wakes_a_reader(
     try:
         with Log(url) as other:
             for value in (b"0", b"1"):
-                assert waits.wait(20)
+                assert waits.wait(60)
                 waits.clear()
                 other.append("t", value=value)
-                assert found.get(timeout=20) == value
+                assert found.get(timeout=60) == value
     finally:
         log.stop()
         thread.join()

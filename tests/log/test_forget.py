@@ -79,6 +79,7 @@ def around_commit(
         return given
 
     monkeypatch.setattr(index_of(log), "commit", slow)
+    # No setting: the test does not wait for the usual time.
     monkeypatch.setattr(writer_module, "_SETTLE_WAIT_S", 0)
     return names
 
@@ -136,6 +137,7 @@ def test_a_writer_whose_clock_is_behind_appends(
     writer: Log, upkeep: Log, place_url: str, clock: ManualClock
 ) -> None:
     behind = ManualClock(clock.now_ms())
+    # A name as the log makes it.
     index_of(upkeep).sweep([writer._new_id()], now_ms=clock.now_ms())
     sweep_later(upkeep, clock)
     with Log(place_url, clock=behind) as late:

@@ -28,11 +28,12 @@ HOUR_MS = 3_600_000
 @pytest.fixture
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers beat only when a test calls `_beat`: no public call does."""
+    # The test beats by itself: each step is the test's.
     monkeypatch.setattr(GroupReader, "_keep_alive", lambda self: None)
 
 
 def joined(log: Log) -> GroupReader:
-    return readers_of(log)._group_reader(log.topic("t"), "g")
+    return readers_of(log).group_reader(log.topic("t"), "g")
 
 
 def sequences(batch: tuple[Hold, list[Event]] | None) -> list[int]:
@@ -98,7 +99,7 @@ def test_beat_renews_holds_and_membership(log: Log, clock: ManualClock) -> None:
     assert sequences(reader.next_batch(1)) == [0]
     for _ in range(3):
         clock.advance(HOLD_MS - 1)
-        reader._beat()
+        reader.beat()
     assert {each.until_ms for each in log.groups("t")} == {clock.now_ms() + HOLD_MS}
     assert sequences(reader.next_batch(1)) == [1]
     reader.close()
@@ -117,7 +118,7 @@ def test_nothing_is_handed_out_when_a_hold_is_over(
     read: list[Event] = []
     assert other.read_until_current("t", "g", 0, read.append).current
     assert [event.sequence for event in read] == [0, 1]
-    reader._beat()
+    reader.beat()
     assert reader.sequence_of(0) is None  # it knows that the hold is lost
     fill(log, 1)
     assert sequences(reader.next_batch(1)) == [2]  # and continues after the other
@@ -134,7 +135,7 @@ def test_rebalance_releases_foreign_partitions(log: Log, other: Log, clock: Manu
     assert len(set(holders(log))) == 1  # all are mine
     theirs = joined(other)
     assert theirs.next_batch(1) is None
-    mine._beat()
+    mine.beat()
     mine.next_batch(1)
     assert holders(log).count(None) == 2
     clock.advance(100)
@@ -202,7 +203,7 @@ def test_clock_rollback_does_not_delay_taking_a_partition(
     log: Log, other: Log, clock: ManualClock
 ) -> None:
     fill(log, 1)
-    theirs = readers_of(other)._group_reader(other.topic("t"), "g", only=0)
+    theirs = readers_of(other).group_reader(other.topic("t"), "g", only=0)
     assert sequences(theirs.next_batch(1)) == [0]
     reader = joined(log)
     assert reader.next_batch(1) is None
@@ -232,7 +233,7 @@ def test_late_beat_keeps_a_partition_taken_again(
         return alive
 
     monkeypatch.setattr(index_of(log), "renew", renew_and_lose)
-    reader._beat()
+    reader.beat()
     assert reader.sequence_of(0) == 2
     reader.close()
 
@@ -283,7 +284,7 @@ def test_hold_ended_by_a_seek_is_logged_so(
     reader = joined(log)
     assert reader.next_batch(1) is not None
     other.seek("t", "g", 0, partition=0)
-    reader._beat()
+    reader.beat()
     assert "the hold on partition 0 is over: a seek moved the group" in caplog.text
     reader.close()
 
@@ -341,7 +342,7 @@ def test_progress_is_noted_after_a_delay_or_beat(
     second = process_one()
     assert notes == [[(first, 1), (second, 1)]]
     third = process_one()
-    reader._beat()
+    reader.beat()
     assert notes[1:] == [[(third, 1)]]
     fourth = process_one()
     reader.close()
@@ -371,8 +372,8 @@ def test_progress_is_noted_before_a_release(
         assert batch is not None
         mine.processed(batch[0], 1)
     theirs = joined(other)
-    mine._beat()
-    mine._rebalance()
+    mine.beat()
+    mine.rebalance()
     assert [each.lag for each in log.groups("t")] == [0] * 4
     assert theirs.next_batch(1) is None
     theirs.close()
@@ -389,6 +390,7 @@ def test_lost_hold_does_not_end_the_others(log: Log, other: Log) -> None:
         assert batch is not None
         reader.processed(batch[0], 1)
     other.seek("t", "g", 0, partition=2)
+    # Progress is stored at a moment that the test chooses.
     reader._note()
     assert [reader.sequence_of(partition) for partition in range(4)] == [1, 1, None, 1]
     reader.close()

@@ -344,7 +344,7 @@ def test_opening_a_log_sends_untold_notices(url: str) -> None:
         log.append("t", value=b"1")
     told = threading.Event()
     with Log(url, notifier=lambda _: told.set()):
-        assert told.wait(20)
+        assert told.wait(60)
 
 
 def test_slow_notifier_delays_no_other_partition(url: str) -> None:
@@ -420,7 +420,7 @@ def test_post_starts_a_function_that_catches_up(url: str) -> None:
         with Log(url, notifier=notifier, max_latency_ms=10) as log:
             log.create_topic("t", partitions=1)
             log.append_many("t", [NewEvent(value=str(n).encode()) for n in range(3)])
-            assert done.wait(20)
+            assert done.wait(60)
         server.shutdown()
     assert read == [b"0", b"1", b"2"]
 

@@ -98,6 +98,7 @@ def test_repetition_after_a_lost_answer(log: Log, monkeypatch: pytest.MonkeyPatc
         raise OutcomeUnknown
 
     with monkeypatch.context() as patch:
+        # No setting: the test does not wait for the usual time.
         patch.setattr(writer_module, "_SETTLE_WAIT_S", 0)
         patch.setattr(index_of(log), "commit", lose)
         with pytest.raises(OutcomeUnknown):

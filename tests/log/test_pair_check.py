@@ -32,6 +32,7 @@ def make(url: str, index: str | None = None) -> None:
 
 def kept(url: str, index: str | None = None) -> bool:
     with Log(url, index=index) as log:
+        # The time of the log's own clock.
         upkeep_of(log).sweep(grace_ms=-60_000, now_ms=log._clock.now_ms(), progress=lambda _: None)
         return [event.value for event in log.read("t", follow=False)] == [b"kept"]
 
@@ -294,6 +295,7 @@ def test_log_without_marks_is_upgraded(tmp_path: Path, url: str) -> None:
     make(url)
     mark_file(tmp_path / "log").unlink()
     index = SqliteIndex(str(tmp_path / "log" / "index.db"))
+    # Rows that no call of the index writes.
     with index._database.writing() as connection:
         connection.execute("DELETE FROM log")
     index.close()

@@ -186,11 +186,12 @@ class Scene:
 @pytest.fixture
 def scene(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     clock = ManualClock()
+    # The test beats by itself: each step is the test's.
     monkeypatch.setattr(GroupReader, "_keep_alive", lambda self: None)
     with Log(url, clock=clock, hold_ms=HOLD_MS) as log, Log(url, clock=clock) as other:
         scene = Scene(log, other, clock)
-        open_reader = partial(scene.open_reader, readers_of(log)._group_reader)
-        monkeypatch.setattr(readers_of(log), "_group_reader", open_reader)
+        open_reader = partial(scene.open_reader, readers_of(log).group_reader)
+        monkeypatch.setattr(readers_of(log), "group_reader", open_reader)
         monkeypatch.setattr(arrivals_of(log), "wait", scene.wait)
         log.create_topic("t", partitions=1)
         fill(log, 1)
@@ -211,7 +212,7 @@ def test_failed_event_that_is_gone_is_not_retried(scene: Scene, elsewhere: Elsew
 def test_retry_ends_when_its_event_is_gone(scene: Scene, elsewhere: Elsewhere) -> None:
     def take_away() -> None:
         scene.take_away(elsewhere)
-        scene.readers[0]._beat()  # it learns that the hold is lost
+        scene.readers[0].beat()  # it learns that the hold is lost
 
     scene.first_wait = take_away
     assert scene.log.process("t", "g", _fail, follow=False) == 0
@@ -245,7 +246,7 @@ def test_partition_lost_during_processing_stays_lost(
 
 def test_attempts_are_forgotten_with_the_partition(scene: Scene) -> None:
     """A reader that follows for years must not remember every failed event."""
-    reader = readers_of(scene.log)._group_reader(scene.log.topic("t"), "g")
+    reader = readers_of(scene.log).group_reader(scene.log.topic("t"), "g")
     processing = Processing(reader, _fail, Again(), None, lambda: False)
     for number in range(5):
         batch = reader.next_batch(1)
@@ -253,8 +254,9 @@ def test_attempts_are_forgotten_with_the_partition(scene: Scene) -> None:
         processing.work(*batch)
         fill(scene.log, 1)
         scene.other.seek("t", "g", number + 1)  # past what failed
-        reader._beat()
+        reader.beat()
         scene.clock.advance(1_000)
+    # That it does not grow is the rule.
     assert len(processing._attempts) == 1
     reader.close()
 

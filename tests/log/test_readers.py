@@ -44,8 +44,8 @@ def test_close_notes_progress_of_processed_events(log: Log) -> None:
 def test_two_readers_share_the_partitions(log: Log, url: str) -> None:
     topic = log.topic("t")
     with Log(url, hold_ms=60_000) as other:
-        mine, theirs = (readers_of(each)._group_reader(topic, "a") for each in (log, other))
-        mine._beat()  # it learns of the other reader
+        mine, theirs = (readers_of(each).group_reader(topic, "a") for each in (log, other))
+        mine.beat()  # it learns of the other reader
         fill(log, 40)
         shares: list[set[int]] = []
         for reader in (mine, theirs):
@@ -57,7 +57,8 @@ def test_two_readers_share_the_partitions(log: Log, url: str) -> None:
             shares.append(partitions)
         assert sorted(map(sorted, shares)) == [[0, 1], [2, 3]]
         mine.close()
-        theirs._beat()
+        theirs.beat()
+        # The share that it learned of, before it takes it.
         assert theirs._share == range(4)
         theirs.close()
 
@@ -335,6 +336,7 @@ def test_stop_ends_a_reader_that_waits(
         with waiter.reading(monkeypatch):
             log.stop()
             assert waiter.values() == []
+            # Its end is the rule.
             assert not waiter._thread.is_alive()
 
 

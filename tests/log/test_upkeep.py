@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from chronoline.core.errors import OutcomeUnknown
-from chronoline.log import Event, Log
-from chronoline.log import catch_up as catching_up_module
+from chronoline.log import Event, Log, catch_up
 from chronoline.log import readers as readers_module
 from chronoline.log import upkeep as upkeep_module
 from chronoline.log import writer as writer_module
@@ -49,8 +48,9 @@ def _until_current(log: Log, handle: Callable[[Event], None]) -> None:
 @pytest.fixture(params=[_alone, _group, _process, _until_current])
 def read_all(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ReadAll:
     """Every way to read what is there, one event at a time."""
+    # No setting: a small bound is reached soon.
     monkeypatch.setattr(readers_module, "_BATCH_EVENTS", 1)
-    monkeypatch.setattr(catching_up_module, "_BATCH_EVENTS", 1)
+    monkeypatch.setattr(catch_up, "_BATCH_EVENTS", 1)
     return request.param  # type: ignore[no-any-return]  # one of the params above
 
 
@@ -114,6 +114,7 @@ def test_append_during_retention_is_kept(
 def test_retention_by_size_keeps_the_newest_chunks(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # No setting: a small bound is reached soon.
     monkeypatch.setattr(upkeep_module, "_CHUNKS_AT_ONCE", 2)
     fill(log, 7)
     (chunk, *_) = index_of(log).chunks(log.topic("t").uid, 0, from_sequence=0, limit=1)
@@ -209,6 +210,7 @@ def test_compaction_counts_chunks_that_it_leaves_as_they_are(log: Log) -> None:
 def test_sweep_reports_progress(
     log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # No setting: a small bound is reached soon.
     monkeypatch.setattr(upkeep_module, "_NAMES_AT_ONCE", 2)
     fill(log, 5)
     for number in range(2):
@@ -315,6 +317,7 @@ def test_unanswered_commit_is_settled_without_its_object(
             raise OutcomeUnknown("no answer")
         return given
 
+    # No setting: the test does not wait for the usual time.
     monkeypatch.setattr(writer_module, "_SETTLE_WAIT_S", 0)
     monkeypatch.setattr(index_of(log), "commit", lose_the_answer)
     assert log.append("t", value=b"once", partition=0).sequence == 1

@@ -74,6 +74,7 @@ def test_uncommitted_append_is_invisible(log: Log, monkeypatch: pytest.MonkeyPat
     def lost(*_: Any, **__: Any) -> list[int]:
         raise StoreUnavailable("gone")
 
+    # No setting: the test does not wait for the usual time.
     monkeypatch.setattr(writer_module, "_SETTLE_WAIT_S", 0)
     with monkeypatch.context() as patch:
         patch.setattr(index_of(log), "commit", lost)

@@ -14,7 +14,7 @@ from chronoline.log import group_reader as group_reader_module
 from tests.log.internals import arrivals_of, index_of
 
 NEVER_MS = 60_000
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 class Waiter:

@@ -21,9 +21,9 @@ from chronoline.node.process import run_node
 from chronoline.node.settings import NodeSettings
 from tests.certificates import make_certificate
 from tests.cli.command import Command
+from tests.deadline import run_scene, until
 from tests.node.cluster_process import ClusterProcess, cluster_process, free_in_a_row, make
 from tests.node.processes import COMMAND, call, environment, started
-from tests.waiting import run_scene, until
 
 
 @contextmanager

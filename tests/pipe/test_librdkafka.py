@@ -66,6 +66,7 @@ def test_new_line_of_a_client_is_logged(caplog: pytest.LogCaptureFixture) -> Non
 def test_kinds_of_lines_are_bounded(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # No setting: a small bound is reached soon.
     monkeypatch.setattr("chronoline.pipe.librdkafka._MOST_KINDS", 3)
     logger = logging.getLogger("words")
     logger.addFilter(RepeatFilter(60))
@@ -77,6 +78,7 @@ def test_kinds_of_lines_are_bounded(
 def test_oldest_client_is_forgotten_among_many(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # No setting: a small bound is reached soon.
     monkeypatch.setattr("chronoline.pipe.librdkafka._MOST_SPEAKERS", 2)
     logger = logging.getLogger("many")
     logger.addFilter(RepeatFilter(60))

@@ -26,7 +26,7 @@ from chronoline.stores.factory import open_store
 from chronoline.stores.inputs import InputRecord, Intake, Rejected
 from chronoline.stores.members import pipe_group
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 HOUR_MS = 3_600_000
 
 
@@ -71,6 +71,7 @@ class Shown(Input):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No setting: the test does not wait for the usual time.
     monkeypatch.setattr(upkeep_module, "_EVERY_S", 0.01)
 
 

@@ -10,12 +10,13 @@ import pytest
 
 from chronoline.runtime import alarm as alarms
 from chronoline.runtime.alarm import PreciseAlarm
-from tests.waiting import run_scene
+from tests.deadline import run_scene
 
 
 @pytest.fixture(params=["by the kernel", "by the loop"])
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "by the loop":
+        # A system without timer descriptors.
         monkeypatch.setattr(alarms, "_descriptor", lambda: None)
     elif not sys.platform.startswith("linux"):
         pytest.skip("only Linux says by a file descriptor that a time is over")
@@ -126,6 +127,7 @@ class _Refusing:
     """A kernel that makes timers and sets none."""
 
     def __init__(self) -> None:
+        # A kernel that refuses.
         self._real = alarms._libc()
         self.made: list[int] = []
 

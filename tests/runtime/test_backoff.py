@@ -2,6 +2,7 @@
 
 import pytest
 
+from chronoline.core.errors import StoreBusy
 from chronoline.runtime.backoff import Backoff, Waits
 
 
@@ -32,3 +33,9 @@ def test_waits_grow_until_reset() -> None:
     assert [waits.next() for _ in range(4)] == [0.5, 1, 2, 2]
     waits.reset()
     assert waits.next() == 0.5
+
+
+def test_time_of_an_error_counts_instead_of_the_wait() -> None:
+    waits, busy, unknown = Waits(Backoff(1, 4)), StoreBusy(), StoreBusy()
+    busy.retry_after_ms = 250
+    assert [waits.after(error) for error in (unknown, busy, unknown)] == [1, 0.25, 4]

@@ -14,7 +14,7 @@ import pytest
 from chronoline.core.errors import ChronolineError
 from chronoline.runtime import child_process
 from chronoline.runtime.child_process import ChildProcess, Server, without
-from chronoline.runtime.process_family import _await, _state
+from chronoline.runtime.process_family import await_states, state_of
 
 PROGRAM = """
 import pathlib, signal, sys
@@ -47,7 +47,7 @@ class Program(ChildProcess):
 
 
 def is_over(pid: int) -> bool:
-    return _state(pid) in ("Z", "X", "")
+    return state_of(pid) in ("Z", "X", "")
 
 
 def test_stopping_twice_or_before_the_start_is_fine(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_paused_child_can_be_stopped(tmp_path: Path) -> None:
     with Program(tmp_path) as child:
         assert child.pid
         child.pause()
-        assert _state(child.pid) == "T"
+        assert state_of(child.pid) == "T"
         child.stop()
     assert (tmp_path / "ended").exists()
 
@@ -127,7 +127,7 @@ def test_child_ends_with_its_parent(tmp_path: Path, end: str, in_order: bool) ->
     )
     assert parent.returncode == (0 if in_order else -signal.SIGKILL)
     pid = int(parent.stdout)
-    _await([pid], ("Z", "X", ""))
+    await_states([pid], ("Z", "X", ""))
     assert (tmp_path / "ended").exists() == in_order
 
 

@@ -16,7 +16,7 @@ import pytest
 from chronoline.runtime import listener as listeners
 from chronoline.runtime.listener import CappedListener, listen
 from tests.certificates import make_certificate
-from tests.waiting import run_scene, until
+from tests.deadline import run_scene, until
 
 
 class _Echo(asyncio.Protocol):
@@ -86,6 +86,7 @@ def test_connections_that_do_not_begin_with_tls_give_way(tmp_path: Path) -> None
 def test_connections_beyond_the_margin_are_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # No setting: a small bound is reached soon.
     monkeypatch.setattr(listeners, "_MARGIN", 1)
 
     async def scene() -> None:
@@ -95,6 +96,7 @@ def test_connections_beyond_the_margin_are_closed(
             for number in range(1, 3):
                 clients.append(await _connect(listener))
                 await until(lambda number=number: listener.connections == number)
+                # A connection that is lost between two looks.
                 for descriptor in list(listener._idle):
                     listener.begin(descriptor)
             assert listener.is_over

@@ -38,6 +38,7 @@ sys.stdin.read()
 def family(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """A parent and its child, found in each of the two ways."""
     if request.param == "ps":
+        # A system without /proc.
         monkeypatch.setattr(process_family, "_PROC", Path("/nowhere"))
     with subprocess.Popen(
         [sys.executable, "-c", FAMILY], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -48,7 +49,7 @@ def family(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def states(family: list[int]) -> set[str]:
-    return {process_family._state(pid) for pid in family}
+    return {process_family.state_of(pid) for pid in family}
 
 
 def is_over(family: list[int]) -> bool:

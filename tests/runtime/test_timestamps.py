@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
+
 import pytest
 
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_TIME_MS
-from chronoline.runtime.timestamps import parse_moment_ms, parse_when_ms, show_moment
+from chronoline.runtime.timestamps import parse_moment_ms, parse_when_ms, show_moment, to_ms
 
 NOW_MS = 1_767_225_600_000
 
@@ -62,3 +64,15 @@ def test_invalid_moment_is_refused(text: str) -> None:
 )
 def test_moment_may_be_relative(text: str, moment_ms: int) -> None:
     assert parse_when_ms(text, "from", NOW_MS) == moment_ms
+
+
+def test_moments_are_rounded_up_and_know_their_zone() -> None:
+    assert to_ms(datetime(1970, 1, 1, tzinfo=UTC)) == 0
+    assert to_ms(datetime(1970, 1, 1, microsecond=1, tzinfo=UTC)) == 1
+    east = timezone(timedelta(hours=2))
+    assert to_ms(datetime(1970, 1, 1, 2, 0, 1, tzinfo=east)) == 1_000
+
+
+def test_a_moment_without_a_zone_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="no time zone"):
+        to_ms(datetime(2026, 1, 1))

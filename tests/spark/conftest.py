@@ -56,6 +56,7 @@ def spark(spark_folder: Path) -> Iterator[SparkSession]:
 def lent_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
     """Code that asks for a session gets this one, with its own settings, and cannot stop the shared Spark."""
     session = spark.newSession()
+    # Spark finds its session there, and has no call that sets it.
     monkeypatch.setattr(SparkSession, "_instantiatedSession", session)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
     return session

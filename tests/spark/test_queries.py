@@ -167,6 +167,7 @@ def test_idle_query_is_checked_before_it_counts(
 
 
 def test_longest_idle_query_counts(kept: SupervisedQuery, started: list[Query], time: Time) -> None:
+    # Another query that starts the same.
     other = SupervisedQuery("another lane", kept._start)
     for query in (kept, other):
         query.start()

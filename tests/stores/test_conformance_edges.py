@@ -72,6 +72,7 @@ def test_resuming_by_pages_gives_each_lease_once(make_line: MakeLine) -> None:
 def test_a_uid_that_is_taken_is_drawn_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     draws = iter([b"\0\0\1", b"\0\0\1", b"\0\0\2"])
     assert isinstance(store, Timeline)
+    # Two topics that draw the same uid.
     monkeypatch.setattr(store.topics, "_random_bytes", lambda _: next(draws))
     first = store.create_topic("first", TopicSettings(buckets=2), now_ms=NOW)
     second = store.create_topic("second", TopicSettings(buckets=4), now_ms=NOW)
@@ -112,6 +113,7 @@ def test_large_keys_and_headers_are_written_in_several_statements(
     make_line: MakeLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = make_line()
+    # No setting: a small bound is reached soon.
     monkeypatch.setattr(writer, "_STATEMENT_BYTES", 100_000)
     headers = (("h", bytes(20_000)), ("none", None))
     news = [NewMessage(id=f"{n}", due=NOW, key=bytes(30_000), headers=headers) for n in range(4)]
@@ -138,6 +140,7 @@ def test_the_topics_that_a_store_remembers_are_bounded(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert isinstance(store, Timeline)
+    # No setting: a small bound is reached soon.
     monkeypatch.setattr(store.topics, "_known", BoundedCache(2))
     for name in "abc":
         store.create_topic(name, now_ms=NOW)

@@ -308,7 +308,7 @@ def test_watches_wake_after_an_intake_commits(line: Line, other_store: Store) ->
         take_in(line, intake(held, new("x", NOW + 5), Reschedule("x", NOW + 3)))
         seen: list[int | None] = []
         while not any(due is None or due <= NOW + 3 for due in seen):
-            heard = watch.wait(30)
+            heard = watch.wait(60)
             assert heard, "the watch heard nothing"
             seen += [notice.due for notice in heard]
     assert other_store.next_ts(line.uid, line.topic.all_buckets) == NOW + 3

@@ -84,6 +84,6 @@ def test_together_wakes_watches(store: Store, make_line: MakeLine, failing: bool
         watch.wait(0)
         works: list[Any] = [lambda: line.create(new("a"))] + [fail] * failing
         assert store.together(works)[0] == ["done"]
-        heard = watch.wait(30)
+        heard = watch.wait(60)
         assert any(each.topic_uid in (None, line.uid) for each in heard)
         assert words(store.create(line.uid, [new("a")], now_ms=NOW)) == ["exists"]

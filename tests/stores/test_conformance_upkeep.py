@@ -211,6 +211,8 @@ def test_closing_twice_is_fine(engine: Engine) -> None:
     store = engine.open()
     store.close()
     store.close()
+    with pytest.raises(StoreClosed):
+        store.list_topics()
 
 
 @pytest.mark.usefixtures("store")

@@ -8,7 +8,7 @@ import pytest
 from chronoline.stores.contract import NOTICE_HORIZON_MS, Store, Watch
 from tests.stores.line import NOW, Line, MakeLine, new
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 """Far longer than any engine needs; a wait ends at the first notice."""
 
 

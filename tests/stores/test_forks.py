@@ -14,7 +14,7 @@ from tests.stores.test_conformance_dropped import CALLS
 # A store in memory is copied by a fork, like everything else.
 pytestmark = pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 FORKED = "StoreError: the store was opened before a fork; open it again in this process"
 
 

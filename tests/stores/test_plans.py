@@ -200,7 +200,7 @@ def plan_of(connection: Connection, name: str, options: str = "", **other: objec
 
 def postgres_plans(store: PostgresStore) -> dict[str, Plan]:
     """As the store's own session makes them: for whatever values may come, and kept by a connection."""
-    with store.engine.database._connection() as own:
+    with store.engine.database.connection() as own:
         return {name: plan_of(own, name) for name in POSTGRES_QUERIES}
 
 
@@ -273,7 +273,7 @@ def test_no_other_index_could_serve_in_postgres(
     growing: PostgresStore, name: str, index: str
 ) -> None:
     with (
-        growing.engine.database._connection() as connection,
+        growing.engine.database.connection() as connection,
         connection.transaction(force_rollback=True),
     ):
         if index == "messages_pkey":
@@ -353,6 +353,6 @@ def test_acked_rows_do_not_slow_postgres_reads(
         fill_postgres(fresh, 0)
         with psycopg.connect(fresh.engine.database.url, autocommit=True) as connection:
             insert_postgres(connection, OLD_ROWS, NEW_ROWS)
-        with used.engine.database._connection() as old, fresh.engine.database._connection() as new:
+        with used.engine.database.connection() as old, fresh.engine.database.connection() as new:
             for name in ("next_ts", "select", "reserve"):
                 assert pages(old, name) <= pages(new, name) * 1.5 + 100, name

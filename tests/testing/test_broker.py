@@ -34,7 +34,7 @@ def test_next_test_gets_an_empty_broker() -> None:
 def test_broker_restarts_at_its_address(chronoline_store: MemoryStore) -> None:
     broker = LocalBroker(chronoline_store)
     broker.stop()
-    with broker, Client(broker.address) as client, Client(broker.address, timeout=0.2) as hasty:
+    with broker, Client(broker.address) as client, Client(broker.address, timeout=2) as hasty:
         address = broker.address
         client.create_topic("t")
         hasty.topics()

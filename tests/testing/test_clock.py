@@ -36,7 +36,7 @@ def test_clock_can_be_set_back() -> None:
     clock = ManualClock(datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))))
     assert clock.now_ms() == ManualClock().now_ms()
     assert clock.set(5) == 5
-    assert repr(clock) == "ManualClock(1970-01-01 00:00:00.005 UTC = 5)"
+    assert repr(clock) == "ManualClock(1970-01-01T00:00:00.005Z = 5)"
 
 
 @pytest.mark.parametrize("moment", [-1, 253_402_300_800_000, 1.5, True, datetime(2026, 1, 1)])

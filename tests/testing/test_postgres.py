@@ -260,6 +260,7 @@ def test_server_ends_with_its_parent_process(tmp_path: Path) -> None:
 def test_unreachable_folder_is_replaced_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A folder that another user cannot reach.
     monkeypatch.setattr(postgres, "_is_within_reach", lambda path: False)
     with closed_to_others(), PostgresServer(tmp_path / "data") as server:
         assert server.data_dir.is_symlink()

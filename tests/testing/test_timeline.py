@@ -105,14 +105,14 @@ def test_failure_shows_the_timeline(store: MemoryStore, topic: Topic) -> None:
     with pytest.raises(AssertionError) as failure:
         assert_scheduled(store, topic, id="soon", due=NOW + 3_000, within_ms=100, body=b"hello")
     assert str(failure.value).splitlines() == [
-        "no message on 'reminders' has id 'soon', due 2026-01-01 00:00:03.000 UTC = 1767225603000"
+        "no message on 'reminders' has id 'soon', due 2026-01-01T00:00:03.000Z = 1767225603000"
         " ± 100 ms, body b'hello'.",
         "The timeline holds 3:",
-        f"  2026-01-01 00:00:00.000 UTC = 1767225600000  'now'  {b'x' * 60!r}… (100 bytes)"
+        f"  2026-01-01T00:00:00.000Z = 1767225600000  'now'  {b'x' * 60!r}… (100 bytes)"
         "  leased to 'c' until 1767225660000  <- differs in id, due (-3,000 ms), body",
-        "  2026-01-01 00:00:01.000 UTC = 1767225601000  'soon'  b'hello'  {a: b'1', b: None}"
+        "  2026-01-01T00:00:01.000Z = 1767225601000  'soon'  b'hello'  {a: b'1', b: None}"
         "  <- differs in due (-2,000 ms)",
-        "  2026-01-01 00:00:09.000 UTC = 1767225609000  'late'  None"
+        "  2026-01-01T00:00:09.000Z = 1767225609000  'late'  None"
         "  <- differs in id, due (+6,000 ms), body",
     ]
 

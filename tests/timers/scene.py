@@ -26,7 +26,7 @@ from chronoline.node.timer_service import ServiceOptions, TimerService
 from chronoline.timers.journal import Journal
 from chronoline.timers.membership import replicas_of
 from chronoline.timers.node import TimerNode
-from tests.waiting import until
+from tests.deadline import until
 
 HOUR_MS = 3_600_000
 NOWHERE = "http://127.0.0.1:9/"

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from chronoline.callbacks.caller import CallLimits, Place, place_of
 from chronoline.timers.call_queue import CallQueue
+from tests.deadline import run_scene, until
 from tests.timers.scene import HOUR_MS, all_calling, timer
-from tests.waiting import run_scene, until
 
 _ONE: Place = ("one", 80)
 _OTHER: Place = ("other", 80)
@@ -104,6 +104,7 @@ def test_changed_timer_is_neither_popped_nor_failed(tmp_path: Path, replaced: bo
                     method, body = "PUT", timer(receiver.uri, interval_ms=HOUR_MS)
                 assert (await nodes.ask(method, f"/timers/{each['id']}", body)).status == 200
             answers.set()
+            # That queued calls have no task is the rule.
             await until(lambda: not node.waiting_at(place_of(receiver.uri)) and not node._tasks)
             assert len(receiver.popped) == 1
             text = node.metrics.text().decode()

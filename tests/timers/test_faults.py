@@ -10,8 +10,8 @@ import pytest
 from chronoline.node.local_nodes import free_addresses
 from chronoline.node.timer_service import ServiceOptions, TimerService
 from chronoline.timers.timer import Version
+from tests.deadline import run_scene, until
 from tests.timers.scene import HOUR_MS, NOWHERE, Cluster, cluster, receiving, refuse_once, timer
-from tests.waiting import run_scene, until
 
 
 def test_peer_gets_the_later_of_two_records(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from chronoline.timers.membership import replicas_of
 from chronoline.timers.node import TimerNode
 from chronoline.timers.timer import Timer
+from tests.deadline import run_scene, until
 from tests.timers.scene import Cluster, Popped, cluster, receiving, timer
-from tests.waiting import run_scene, until
 
 _HOUR_MS = 3_600_000
 

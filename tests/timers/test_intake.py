@@ -10,8 +10,8 @@ import pytest
 from chronoline.timers import peers
 from chronoline.timers.hybrid_clock import COUNTER_BITS
 from chronoline.timers.node import TimerNode
+from tests.deadline import run_scene, until
 from tests.timers.scene import HOUR_MS, NOWHERE, Cluster, cluster, receiving, timer
-from tests.waiting import run_scene, until
 
 _DAY_MS = 24 * HOUR_MS
 
@@ -76,12 +76,14 @@ def test_records_beside_a_wrong_one_are_taken(tmp_path: Path) -> None:
 def _put_ahead(node: TimerNode, monkeypatch: pytest.MonkeyPatch, ahead_ms: int) -> None:
     right = TimerNode.wall_ms
     monkeypatch.setattr(node, "wall_ms", lambda: right() + ahead_ms)
+    # A clock that is wrong.
     monkeypatch.setattr(node.intake, "_wall_ms", lambda: right() + ahead_ms)
 
 
 def test_node_with_a_fast_clock_is_refused_until_corrected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # No setting: the test does not wait for the usual time.
     monkeypatch.setattr(peers, "_REFUSED_AGAIN_S", 0.05)
 
     async def scene() -> None:

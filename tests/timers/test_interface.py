@@ -17,8 +17,8 @@ from chronoline.core.errors import InvalidInput
 from chronoline.node.local_nodes import free_addresses
 from chronoline.node.timer_service import ServiceOptions, TimerService
 from chronoline.timers.http.responses import Refusal, read_body
+from tests.deadline import run_scene, until
 from tests.timers.scene import Answered, Cluster, cluster, receiving, timer
-from tests.waiting import run_scene, until
 
 _FAR_MS = 3_600_000
 
@@ -140,12 +140,12 @@ def test_a_timer_is_replaced_and_deleted_by_either_name(tmp_path: Path, form: st
             (pop,) = await receiver.count(1)
             assert (pop.body, pop.sequence) == ("new", 1)
             again = await nodes.ask(
-                "PUT", path, timer(receiver.uri, opaque="never", interval_ms=60)
+                "PUT", path, timer(receiver.uri, opaque="never", interval_ms=_FAR_MS)
             )
             assert again.status == 200
             for _ in range(2):
                 assert (await nodes.ask("DELETE", path)).status == 200
-            await asyncio.sleep(0.12)  # it would pop in this time
+            assert (await nodes.ask("GET", "/v1/timers")).json["timers"] == []
         assert [pop.body for pop in receiver.popped] == ["new"]
 
     run_scene(scene)
@@ -445,6 +445,7 @@ def test_nodes_send_no_token_to_other_machines_without_tls(tmp_path: Path) -> No
     async def scene() -> None:
         with pytest.raises(InvalidInput, match=r"192\.0\.2\.1:7253 can read the token"):
             await TimerService(options).start()
+        # The list is read, and no node is started.
         TimerService(replace(options, insecure=True))._membership()
 
     run_scene(scene)

@@ -10,8 +10,8 @@ import pytest
 
 from chronoline.timers.journal import Journal, has_waiting
 from chronoline.timers.timer import Timer, Version
+from tests.deadline import run_scene
 from tests.timers.scene import HOUR_MS, NOWHERE, cluster, timer
-from tests.waiting import run_scene
 
 _BAD = [
     ("record = '{'", "JSON"),

@@ -18,6 +18,7 @@ from chronoline.timers.intake import RecordIntake
 from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import Link, Peer
 from chronoline.timers.timer import Timer, Version
+from tests.deadline import run_scene, until
 from tests.timers.scene import (
     HOUR_MS,
     NOWHERE,
@@ -28,7 +29,6 @@ from tests.timers.scene import (
     receiving,
     timer,
 )
-from tests.waiting import run_scene, until
 
 INTAKE = RecordIntake(
     problem=lambda _, __: None, now_ms=lambda: 0, wall_ms=lambda: 0, refused=lambda _: None
@@ -53,6 +53,7 @@ def test_a_journal_is_for_one_process(tmp_path: Path) -> None:
 
 
 def test_idle_peer_notices_a_dead_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # No setting: the test does not wait for the usual time.
     monkeypatch.setattr(peers, "_LOOK_AFTER_S", 0.02)
 
     async def scene() -> None:
@@ -196,6 +197,7 @@ def test_stopping_node_begins_no_queued_calls(
 def test_timer_pages_are_bounded_and_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # No setting: a small bound is reached soon.
     monkeypatch.setattr(views, "_MOST_LOOKED_AT", 2)
 
     async def scene() -> None:
@@ -304,6 +306,7 @@ def test_change_taken_by_a_first_try_may_pop(
                 timer_id, None, factor=2, at=(), now_ms=0, wall_ms=wall_ms
             )
             ahead.replica.put_back(change.timer, ahead.now_ms())
+            # A node that dies between two steps.
             tell, tries = TimerNode._tell, []
 
             async def die_after_the_first(self: TimerNode, *told: Any) -> Any:
@@ -328,8 +331,10 @@ def test_node_with_a_full_journal_queue_refuses_timers(tmp_path: Path) -> None:
         async with cluster(tmp_path) as nodes:
             node = nodes.node(0)
             written = threading.Event()
+            queue = node.journal._queue  # a journal that writes slowly
+            # As above.
             slow = node.journal._committer.submit(
-                node.journal._queue, "slow", lambda *_: [written.wait(60)], [None]
+                queue, "slow", lambda *_: [written.wait(60)], [None]
             )
             body = timer(NOWHERE, interval_ms=HOUR_MS, opaque="x" * 900_000)
             asking: list[asyncio.Task[Answered]] = []

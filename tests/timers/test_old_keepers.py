@@ -8,8 +8,8 @@ from pathlib import Path
 
 from chronoline.node.local_nodes import free_addresses
 from chronoline.timers.membership import replicas_of
+from tests.deadline import run_scene, until
 from tests.timers.scene import Cluster, cluster, timer
-from tests.waiting import run_scene, until
 
 _FAR = timer("http://127.0.0.1:9/", interval_ms=3_600_000)
 

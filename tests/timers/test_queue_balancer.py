@@ -11,8 +11,8 @@ import pytest
 from chronoline.callbacks.caller import CallLimits, place_of
 from chronoline.timers import queue_balancer
 from chronoline.timers.membership import replicas_of
+from tests.deadline import run_scene, until
 from tests.timers.scene import Cluster, Popped, cluster, receiving, timer
-from tests.waiting import run_scene, until
 
 _AT_ONCE = 2
 _TIMERS = 20

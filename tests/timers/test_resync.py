@@ -13,8 +13,8 @@ from chronoline.timers.ids import TimerName
 from chronoline.timers.peers import Peer
 from chronoline.timers.requests import read_plan
 from chronoline.timers.resync import Progress, Resync
+from tests.deadline import run_scene, until
 from tests.timers.scene import HOUR_MS, NOWHERE, Cluster, cluster, refuse_once, timer
-from tests.waiting import run_scene, until
 
 _TIMERS = 30
 _ASKED = json.dumps(timer(NOWHERE, interval_ms=HOUR_MS)).encode()
@@ -106,6 +106,7 @@ def test_resync_follows_a_changed_node_list(
     async def scene() -> None:
         async with cluster(tmp_path, 3) as nodes:
             await _fill(nodes, factor=1)
+            # A change between two questions of a resync.
             ask, asked = Resync._ask, []
 
             async def ask_and_change(self: Resync, peer: Peer) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from chronoline.runtime.admission import Admission
 from chronoline.timers.peers import Link, Peer, Short
+from tests.deadline import run_scene, until
 from tests.descriptors import no_descriptors
 from tests.timers.scene import HOUR_MS, NOWHERE, cluster, timer
-from tests.waiting import run_scene, until
 
 
 def test_local_shortage_does_not_mark_a_peer_away(
@@ -51,11 +51,8 @@ def test_local_shortage_does_not_mark_a_peer_away(
     run_scene(scene)
 
 
-def test_requests_of_a_full_node_are_refused_and_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("chronoline.runtime.admission._PATIENCE_S", 0.05)
-    admission = Admission(most_bytes=1_000, most_requests=1, largest_bytes=100)
+def test_requests_of_a_full_node_are_refused_and_counted(tmp_path: Path) -> None:
+    admission = Admission(most_bytes=1_000, most_requests=1, largest_bytes=100, patience_s=0.05)
 
     async def scene() -> None:
         async with cluster(tmp_path, 1, admission=admission) as nodes:

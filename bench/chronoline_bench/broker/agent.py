@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from chronoline.core.errors import ChronolineError
+from chronoline.runtime.tasks import TaskSet
 from chronoline_bench.broker.beanstalk import BeanstalkLine
 from chronoline_bench.broker.lines import Line, SdkLine, SkipLockedLine
 from chronoline_bench.harness.agent import Figures, freeze_heap, paced
@@ -89,7 +90,7 @@ async def produce(
     """Puts messages at a rate, without waiting for answers; returns their due times in order."""
     due_us = array("q", [await line.put(first, delay_s)])  # to warm up the connections
     due_us.extend([0] * (messages - 1))
-    putting: set[asyncio.Task[None]] = set()
+    putting = TaskSet()
     failed: list[Exception] = []
 
     async def put(place: int) -> None:
@@ -101,9 +102,7 @@ async def produce(
     freeze_heap()
     started_us = wall_us()
     async for place in paced(messages, rate, start=1):
-        task = asyncio.create_task(put(place))
-        putting.add(task)
-        task.add_done_callback(putting.discard)
+        putting.start(put(place))
     ended_us = wall_us()
     await asyncio.gather(*putting)
     if failed:

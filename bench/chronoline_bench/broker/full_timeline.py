@@ -11,12 +11,11 @@ from statistics import median
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
-from chronoline.core.lateness import medians_of
 from chronoline.runtime.service import Closing
 from chronoline_bench.broker.stage import ENGINES, MOST_CONSUMERS, BrokerStage, people
 from chronoline_bench.broker.targets import Broker, BrokerTarget
 from chronoline_bench.harness.passage import Passage
-from chronoline_bench.report import Wanted
+from chronoline_bench.report import Wanted, medians_of
 from chronoline_bench.workload import DAY_MS
 
 SAME = Wanted(at_most=1.2)

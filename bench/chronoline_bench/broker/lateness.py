@@ -7,12 +7,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from chronoline.core.lateness import medians_of
 from chronoline_bench.broker.stage import BEANSTALKD, ENGINES, TABLE, BrokerStage, people
 from chronoline_bench.broker.targets import Target
 from chronoline_bench.harness.passage import Passage
 from chronoline_bench.harness.stage import CONTROL
-from chronoline_bench.report import Wanted
+from chronoline_bench.report import Wanted, medians_of
 
 OVER_MS = 1.0
 """The allowed excess over the reference."""

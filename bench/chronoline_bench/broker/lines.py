@@ -18,6 +18,7 @@ from chronoline.client.aio import AsyncClient, ToSend
 from chronoline.client.leases import AsyncLease
 from chronoline.core.errors import ChronolineError
 from chronoline.databases.queries import load_queries
+from chronoline.runtime.tasks import TaskSet
 from chronoline_bench.harness.passage import Notes, wall_us
 from chronoline_bench.workload import BODY_BYTES, message_id
 
@@ -94,15 +95,13 @@ class SdkLine(Line):
         stream = await self._client.subscribe(
             [self._topic], lease=_LEASE_S, prefetch=self._prefetch
         )
-        acks: set[asyncio.Task[None]] = set()
+        acks = TaskSet()
         ready()
         try:
             while True:
                 lease = await stream.next()
                 notes.came(number_of_id(lease.id), wall_us())
-                task = asyncio.create_task(_ack(lease, notes))
-                acks.add(task)
-                task.add_done_callback(acks.discard)
+                acks.start(_ack(lease, notes))
         finally:
             await asyncio.gather(*acks)
             await self._client.unsubscribe(stream)

@@ -6,7 +6,7 @@ import os
 from contextlib import ExitStack
 
 from chronoline.node.broker_service import BrokerService
-from chronoline.runtime.gc_tuning import search_seldom
+from chronoline.runtime.interpreter import search_seldom
 from chronoline.stores.factory import open_store
 from chronoline_bench.harness.agent import Figures
 

@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from chronoline.core.errors import ChronolineError
+from chronoline.runtime.tasks import TaskSet
 from chronoline_bench.servers.child import PATIENCE_S as END_S
 from chronoline_bench.servers.child import Child
 
@@ -83,11 +84,9 @@ async def serve(agent: object) -> None:
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
     )
-    under_way: set[asyncio.Task[None]] = set()
+    under_way = TaskSet()
     async for line in reader:
-        task = asyncio.create_task(_carry_out(agent, line))
-        under_way.add(task)
-        task.add_done_callback(under_way.discard)
+        under_way.start(_carry_out(agent, line))
     if hasattr(agent, "close"):
         await agent.close()
 

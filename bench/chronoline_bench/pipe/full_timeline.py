@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 
-from chronoline.core.lateness import medians_of
 from chronoline_bench.harness.passage import Passage, wall_us
 from chronoline_bench.pipe.jobs import TASKS, WARM_UP
 from chronoline_bench.pipe.sides import PipeSide
 from chronoline_bench.pipe.stage import PipeStage
-from chronoline_bench.report import Wanted
+from chronoline_bench.report import Wanted, medians_of
 from chronoline_bench.workload import DAY_MS
 
 SAME = Wanted(at_most=1.3)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from chronoline.core.lateness import PERCENTILES, medians_of
 from chronoline_bench.harness.passage import Passage, wall_us
 from chronoline_bench.harness.stage import CONTROL
 from chronoline_bench.pipe.scene import AnySide, Scene
 from chronoline_bench.pipe.stage import POLLING_QUEUE, PipeStage
-from chronoline_bench.report import Wanted
+from chronoline_bench.report import PERCENTILES, Wanted, medians_of
 
 COMPARED_RATE = 1_000
 CEILINGS = {

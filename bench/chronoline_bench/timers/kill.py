@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from chronoline.core.lateness import PERCENTILES, Lateness
+from chronoline.core.lateness import Lateness
 from chronoline.timers.membership import replicas_of
-from chronoline_bench.report import Wanted
+from chronoline_bench.report import PERCENTILES, Wanted
 from chronoline_bench.timers.requests import SentTimer, When, now_us
 from chronoline_bench.timers.stage import FACTOR, Pops, TimerStage, skew_ms
 

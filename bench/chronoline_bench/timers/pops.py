@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
-from chronoline.core.lateness import Lateness, medians_of
-from chronoline_bench.report import Wanted
+from chronoline.core.lateness import Lateness
+from chronoline_bench.report import Wanted, medians_of
 from chronoline_bench.timers.requests import When
 from chronoline_bench.timers.stage import Cluster, TimerStage
 

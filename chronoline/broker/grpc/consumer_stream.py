@@ -11,7 +11,7 @@ from chronoline.broker.grpc.session import Session
 from chronoline.broker.subscription import Subscription
 from chronoline.core.errors import AlreadySubscribed, InvalidInput, NotSubscribed
 from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS, name_problem
-from chronoline.core.message import Lease, LeasedMessage, content_bytes
+from chronoline.core.message import Lease, LeasedMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 from chronoline.runtime.message_ids import new_id
@@ -63,7 +63,7 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         size_bytes = 0
         for each in leased:
             frame.deliveries.append(delivery_to_wire(each))
-            size_bytes += content_bytes(each.body, each.message.key, each.message.headers)
+            size_bytes += each.content_bytes
             if size_bytes >= _PUSH_BYTES:
                 self.outbox.put(self.reply_type(push=frame), size_bytes)
                 frame, size_bytes = pb.Push(topic_uid=topic.uid), 0

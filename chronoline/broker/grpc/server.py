@@ -31,7 +31,7 @@ from chronoline.core.errors import (
     Unauthenticated,
 )
 from chronoline.runtime.admission import Admitted, client_key
-from chronoline.runtime.supervise import supervise
+from chronoline.runtime.tasks import supervise
 from chronoline.wire.codes import FAILURE_KEY, STATUS, failure_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 

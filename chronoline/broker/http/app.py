@@ -146,7 +146,7 @@ async def _answer_http_error(
     answer = HTTPException(error.status_code, error.detail, dict(error.headers or {}))
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         methods = ", ".join(sorted(_methods(routes, request)))
-        answer.detail = f"{request.method} is not allowed for this path; {methods} are"
+        answer.detail = f"{request.method} is not allowed for this path; allowed: {methods}"
         answer.headers = {"allow": methods}
     elif error.status_code == HTTPStatus.NOT_FOUND:
         answer.detail = "there is nothing at this path; /openapi.json lists all paths"

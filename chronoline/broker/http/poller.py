@@ -33,11 +33,11 @@ from chronoline.core.errors import (
     TopicNotFound,
     TopicPiped,
 )
-from chronoline.core.message import Lease, LeasedMessage, content_bytes
+from chronoline.core.message import Lease, LeasedMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 from chronoline.runtime.message_ids import new_id
-from chronoline.runtime.supervise import supervise
+from chronoline.runtime.tasks import supervise
 from chronoline.stores.contract import Notice
 
 LEAST_WAIT_S = 0.1
@@ -65,7 +65,7 @@ class Poll:
 
     def takes(self, leased: LeasedMessage) -> bool:
         """Whether it took the message."""
-        size_bytes = content_bytes(leased.body, leased.message.key, leased.message.headers)
+        size_bytes = leased.content_bytes
         if not self.room or (self.came and self._bytes + size_bytes > self._most_bytes):
             return False
         self.came.append(leased)

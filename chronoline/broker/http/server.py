@@ -28,7 +28,7 @@ from chronoline.broker.http.topic_routes import TopicRoutes
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.topics import TopicsByName
 from chronoline.core.errors import InvalidInput, TooMuch
-from chronoline.runtime.listener import CappedListener, listen
+from chronoline.runtime.listener import CappedListener, host_port, listen
 
 _KEEP_ALIVE_S = 75
 """A connection without a request is closed after this time."""
@@ -73,7 +73,7 @@ class HttpEdge:
             listener.close()
             raise
         self.port = listener.getsockname()[1]
-        self._admin.address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        self._admin.address = host_port(host, self.port)
         self._pollers.start()
         self._serving = asyncio.create_task(self._server.serve([listener]), name="http")
         up = asyncio.create_task(self._server.is_up.wait())

@@ -17,18 +17,19 @@ from chronoline.callbacks.caller import Answer, Verdict
 from chronoline.core.change import lease_change
 from chronoline.core.errors import ChronolineError, OutcomeUnknown, StoreBusy, TopicNotFound
 from chronoline.core.limits import MAX_REASON_CHARACTERS
-from chronoline.core.message import After, Lease, LeasedMessage, content_bytes
+from chronoline.core.message import After, Lease, LeasedMessage
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
+from chronoline.runtime.backoff import Backoff, Waits
 
 logger = logging.getLogger(__name__)
 
 _MOST_BYTES = 16 * 1024 * 1024
 """The most bytes under way for one topic, or one message of any size."""
-_REST_MS = 200
-"""The wait before a settlement is repeated."""
+_BACKOFF = Backoff(0.2, 2.0)
+"""The waits before a settlement is repeated, in seconds."""
 _TELL_EVERY_S = 10.0
 """The interval between two log lines on failures of a topic: there can be a thousand per second."""
 
@@ -72,7 +73,7 @@ class Target:
 
     def push(self, topic: Topic, leased: Sequence[LeasedMessage]) -> None:
         for each in leased:
-            size_bytes = content_bytes(each.body, each.message.key, each.message.headers)
+            size_bytes = each.content_bytes
             self._under_way_bytes += size_bytes
             task = asyncio.create_task(self._serve(each))
             self._under_way[task] = each.lease
@@ -175,7 +176,7 @@ class Target:
 
     async def _settle(self, leased: LeasedMessage, answer: Answer, lapses_s: float) -> None:
         """Repeat the settlement until the store answers, or the lease is over."""
-        again = False
+        again, waits = False, Waits(_BACKOFF)
         while True:
             try:
                 outcome = await self._settle_once(leased, answer, again=again)
@@ -183,7 +184,7 @@ class Target:
                 return  # there is nothing to settle
             except ChronolineError as error:
                 again = again or isinstance(error, OutcomeUnknown)
-                rest_s, problem = (error.retry_after_ms or _REST_MS) / 1000, str(error)
+                rest_s, problem = waits.after(error), error
             else:
                 self._note_outcome(outcome)
                 return

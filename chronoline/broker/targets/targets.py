@@ -11,7 +11,7 @@ from chronoline.broker.targets.calls import Calls
 from chronoline.broker.targets.target import Target
 from chronoline.core.errors import ChronolineError, InvalidInput, TopicNotFound
 from chronoline.core.topic import Topic
-from chronoline.runtime.supervise import supervise
+from chronoline.runtime.tasks import supervise
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from chronoline.cli.log.place import url_of
-from chronoline.cli.options import Config, parse_settings
+from chronoline.cli.options import Config, parse_settings, sharing
 from chronoline.core.errors import InvalidInput
 from chronoline.pipe.places import Place
 from chronoline.pipe.settings import PipeSettings
@@ -72,6 +72,36 @@ def load(
     places = {name: _place(given.pop(name)) for name in _PLACES if name in given}
     laid: dict[str, object] = {**places, **parse_settings(setting, _TABLES), **given}
     return PipeSettings.load(config, os.environ, laid, unneeded=unneeded, optional=optional)
+
+
+def _load_all(
+    config: Config = None,
+    *,
+    name: Name = None,
+    store: StoreUrl = None,
+    input_place: InputPlace = None,
+    output_place: OutputPlace = None,
+    dead_letters: DeadLetterPlace = None,
+    delay: Delay = None,
+    receipts: Receipts = None,
+    metrics: Metrics = None,
+    setting: Setting = None,
+) -> PipeSettings:
+    return load(
+        config,
+        setting,
+        name=name,
+        store=store,
+        input=input_place,
+        output=output_place,
+        dead_letters=dead_letters,
+        delay=delay,
+        receipts=receipts,
+        metrics=metrics,
+    )
+
+
+sets_a_pipe = sharing(_load_all)
 
 
 def _place(text: str) -> dict[str, Any]:

@@ -5,37 +5,24 @@ from __future__ import annotations
 import itertools
 import logging
 import queue
-import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from chronoline.cli.options import Config
-from chronoline.cli.pipe.options import (
-    DeadLetterPlace,
-    Delay,
-    InputPlace,
-    Metrics,
-    Name,
-    OutputPlace,
-    Receipts,
-    Setting,
-    StoreUrl,
-    heading,
-    load,
-)
+from chronoline.cli.pipe.options import heading, sets_a_pipe
 from chronoline.cli.pipe.status import progress_line
-from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra
+from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.pipe.checks import check_before_spark, check_pipe
+from chronoline.pipe.settings import PipeSettings
+from chronoline.runtime.extras import needs
+from chronoline.runtime.signals import stop_on_signal
 
 if TYPE_CHECKING:
-    from chronoline.pipe.settings import PipeSettings
     from chronoline.pipe.spark.pipe import Pipe
 
 logger = logging.getLogger(__name__)
@@ -47,19 +34,8 @@ _LOG_EVERY_S = 10
 """The interval of lines without a terminal; a terminal shows one each second."""
 
 
-def run(
-    config: Config = None,
-    *,
-    name: Name = None,
-    store: StoreUrl = None,
-    input_place: InputPlace = None,
-    output_place: OutputPlace = None,
-    dead_letters: DeadLetterPlace = None,
-    delay: Delay = None,
-    receipts: Receipts = None,
-    metrics: Metrics = None,
-    setting: Setting = None,
-) -> None:
+@sets_a_pipe
+def run(settings: PipeSettings) -> None:
     """Run a pipe until Ctrl-C, SIGTERM, or `chronoline pipe stop`.
 
     chronoline pipe run --config pipe.toml
@@ -70,28 +46,17 @@ def run(
     process fires the held messages after hold_ms. Problems of the store or
     of topics are reported before Spark starts.
     """
-    settings = load(
-        config,
-        setting,
-        name=name,
-        store=store,
-        input=input_place,
-        output=output_place,
-        dead_letters=dead_letters,
-        delay=delay,
-        receipts=receipts,
-        metrics=metrics,
-    )
     _log_to_stderr()
     console = Console(stderr=True)
     console.print(heading(settings), soft_wrap=True)
     _check_places(settings)
     pipe_class = _import_pipe()
     console.print("starting Spark … (Ctrl-C ends the pipe after that, a second one at once)")
-    told = _Told()
-    with _asking(told), _open(pipe_class, settings) as pipe:
+    # A signal raises no exception: in the middle of a start it would leave Spark's two halves at odds.
+    stop: queue.SimpleQueue[None] = queue.SimpleQueue()
+    with stop_on_signal(lambda: stop.put(None)), _open(pipe_class, settings) as pipe:
         console.print(f"running as node {pipe.node}; Ctrl-C stops it", highlight=False)
-        _watch(console, pipe, told)
+        _watch(console, pipe, stop)
         console.print("stopping: firing due messages, giving back the others …")
     console.print(progress_line(pipe.counters))
     if pipe.failed:
@@ -114,10 +79,8 @@ def _check_places(settings: PipeSettings) -> None:
 
 
 def _import_pipe() -> type[Pipe]:
-    try:
+    with needs("a pipe", "spark"):
         from chronoline.pipe.spark.pipe import Pipe  # noqa: PLC0415 - Spark is optional, and slow to import
-    except ModuleNotFoundError as error:
-        raise MissingExtra("a pipe runs on Spark: pip install 'chronoline[spark]'") from error
     return Pipe
 
 
@@ -128,83 +91,36 @@ def _open(pipe_class: type[Pipe], settings: PipeSettings) -> Pipe:
         raise ChronolineError("ended while starting") from None
 
 
-# Signals
-
-
-class _Told:
-    """A flag that a signal sets to end the pipe.
-
-    A handler runs between any two steps of the main thread, also in the middle of `Event.wait`, for whose
-    lock `Event.set` would then wait without an end. A flag can be set at any moment, and so can a
-    `SimpleQueue` be put to, which wakes the main thread at once.
-
-    Nor does it raise: an exception in the middle of a start would leave Spark's two halves at odds. A start
-    goes on to its end.
-    """
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
-
-    def ask(self) -> None:
-        self.asked = True
-        self._bell.put(None)
-
-    def wait(self, timeout_s: float) -> bool:
-        """True if the flag is set, before or within this time."""
-        with suppress(queue.Empty):
-            self._bell.get(timeout=timeout_s)
-        return self.asked
-
-
-@contextmanager
-def _asking(told: _Told) -> Iterator[None]:
-    """The first signal asks the pipe to stop; a second one ends the process as usual, also while it stops."""
-    before: dict[int, Any] = {}
-
-    def end(number: int, _: object) -> None:
-        again = told.asked
-        told.ask()
-        for each, handler in before.items():
-            signal.signal(each, _usual(handler))
-        if again:  # Spark, which had a handler of its own while it started, put this one back
-            signal.raise_signal(number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        before[number] = signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-
-def _usual(handler: Any) -> Any:
-    """Python would turn a Ctrl-C into an exception, which all threads and Spark log at length."""
-    return signal.SIG_DFL if handler is signal.default_int_handler else handler
-
-
 # Watching
 
 
-def _watch(console: Console, pipe: Pipe, told: _Told) -> None:
+def _watch(console: Console, pipe: Pipe, stop: queue.SimpleQueue[None]) -> None:
     if not console.is_terminal:
-        for second in _seconds(pipe, told):
+        for second in _seconds(pipe, stop):
             if second % _LOG_EVERY_S == 0:
                 console.print(progress_line(pipe.counters))
         return
     with Live(Text(""), console=console, transient=True, auto_refresh=False) as live:
-        for _ in _seconds(pipe, told):
+        for _ in _seconds(pipe, stop):
             live.update(progress_line(pipe.counters), refresh=True)
 
 
-def _seconds(pipe: Pipe, told: _Told) -> Iterator[int]:
+def _seconds(pipe: Pipe, stop: queue.SimpleQueue[None]) -> Iterator[int]:
     """Yields every second until the pipe is stopped, here or in the store, or has failed."""
     for look in itertools.count(1):
-        if told.wait(_LOOK_EVERY_S) or pipe.stopped.is_set():
+        if _is_asked(stop) or pipe.stopped.is_set():
             return
         if look % _LOOKS_A_SECOND == 0:
             yield look // _LOOKS_A_SECOND
+
+
+def _is_asked(stop: queue.SimpleQueue[None]) -> bool:
+    """Waits for a signal until the next look."""
+    try:
+        stop.get(timeout=_LOOK_EVERY_S)
+    except queue.Empty:
+        return False
+    return True
 
 
 def _log_to_stderr() -> None:
@@ -222,37 +138,14 @@ def _is_news(record: logging.LogRecord) -> bool:
 # Checking
 
 
-def check(
-    config: Config = None,
-    *,
-    name: Name = None,
-    store: StoreUrl = None,
-    input_place: InputPlace = None,
-    output_place: OutputPlace = None,
-    dead_letters: DeadLetterPlace = None,
-    delay: Delay = None,
-    receipts: Receipts = None,
-    metrics: Metrics = None,
-    setting: Setting = None,
-) -> None:
+@sets_a_pipe
+def check(settings: PipeSettings) -> None:
     """Check the settings, the connections and Spark's slots. Nothing is sent or read.
 
     chronoline pipe check --config pipe.toml
 
     It creates no folder and no file, but lists those that a run would create.
     """
-    settings = load(
-        config,
-        setting,
-        name=name,
-        store=store,
-        input=input_place,
-        output=output_place,
-        dead_letters=dead_letters,
-        delay=delay,
-        receipts=receipts,
-        metrics=metrics,
-    )
     logging.getLogger("chronoline").addHandler(logging.NullHandler())  # the findings have it
     console = Console()
     console.print(heading(settings), soft_wrap=True)
@@ -268,15 +161,13 @@ def check(
 
 def _check_spark(settings: PipeSettings) -> str:
     """Starts the session of the pipe, and checks it."""
-    try:
+    with needs("a pipe", "spark"):
         from chronoline.pipe.spark.session import (  # noqa: PLC0415 - Spark is optional, and slow to import
             build_session,
             count_slots,
             session_problems,
             slots_needed,
         )
-    except ModuleNotFoundError as error:
-        raise MissingExtra("a pipe runs on Spark: pip install 'chronoline[spark]'") from error
     spark = build_session(settings)
     try:
         problems = session_problems(spark, settings)

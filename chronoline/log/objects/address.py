@@ -73,9 +73,13 @@ class BucketAddress:
 def _checked_prefix(path: str) -> str:
     prefix = path.removeprefix("/").removesuffix("/")
     if prefix and any(part in ("", ".", "..") for part in prefix.split("/")):
-        raise InvalidInput(f"the prefix {prefix!r} has an empty part, or one that is only dots")
+        raise InvalidInput(
+            f"the prefix {prefix!r} has an empty part, or one that is only dots: leave that part out"
+        )
     if odd := _NOT_IN_A_PREFIX.search(prefix):
-        raise InvalidInput(f"a prefix cannot have the character {odd[0]!r}, as {prefix!r} has")
+        raise InvalidInput(
+            f"a prefix cannot have the character {odd[0]!r}, as {prefix!r} has: choose another prefix"
+        )
     return prefix
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from chronoline.core.errors import MissingExtra, TopicNotFound
+from chronoline.core.errors import TopicNotFound
 from chronoline.log import Log
 from chronoline.pipe.outputs.contract import DEFAULT_DELIVERY_TIMEOUT_MS, Output
 from chronoline.pipe.outputs.log import LogOutput
 from chronoline.pipe.places import Place
+from chronoline.runtime.extras import needs
 
 
 def open_output(
@@ -22,12 +23,8 @@ def open_output(
     """
     if place.kind == "log":
         return _open_log(place, delivery_timeout_ms, linger_ms)
-    try:
+    with needs("Kafka", "kafka"):
         from chronoline.pipe.outputs.kafka import KafkaOutput  # noqa: PLC0415 - chosen by place
-    except ModuleNotFoundError as error:
-        if error.name != "confluent_kafka":
-            raise
-        raise MissingExtra("Kafka needs a library: pip install 'chronoline[kafka]'") from error
     return KafkaOutput(
         place.topic,
         place.librdkafka(),

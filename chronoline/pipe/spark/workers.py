@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,16 +11,15 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from chronoline.pipe.lane_work import LaneWork
-from chronoline.runtime.gc_tuning import search_seldom
+from chronoline.runtime.interpreter import search_seldom, switch_often
 
-_SWITCH_S = 0.0005
 _WARM_S = 1.0
 
 
 def prepare_worker() -> None:
     """Tunes garbage collection and thread switching for the firing thread, and sets the format of logs."""
     search_seldom()
-    sys.setswitchinterval(_SWITCH_S)
+    switch_often()
     if not logging.getLogger().handlers:
         logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 

@@ -65,9 +65,7 @@ class _Account:
 class MemoryEngine(Engine[None]):
     """Dictionaries under one lock. A transaction holds the lock and needs no connection."""
 
-    capabilities = Capabilities(
-        durable=False, shared=False, concurrent_writers=False, caller_transactions=False
-    )
+    capabilities = Capabilities(durable=False, shared=False, concurrent_writers=False)
 
     def __init__(self) -> None:
         self._lock = threading.RLock()

@@ -73,9 +73,7 @@ class PostgresEngine(SqlEngine[Connection]):
     set aside.
     """
 
-    capabilities = Capabilities(
-        durable=True, shared=True, concurrent_writers=True, caller_transactions=True
-    )
+    capabilities = Capabilities(durable=True, shared=True, concurrent_writers=True)
 
     def __init__(self, url: str, *, notify: bool = True) -> None:
         self._notify = notify

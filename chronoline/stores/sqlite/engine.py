@@ -65,9 +65,7 @@ _APART = 8
 class SqliteEngine(SqlEngine[sqlite3.Connection]):
     """One file, shared by the processes of one machine."""
 
-    capabilities = Capabilities(
-        durable=True, shared=True, concurrent_writers=False, caller_transactions=False
-    )
+    capabilities = Capabilities(durable=True, shared=True, concurrent_writers=False)
 
     def __init__(
         self,

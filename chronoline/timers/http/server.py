@@ -101,7 +101,7 @@ class TimersEdge:
         except StoreError as error:
             response = refuse(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         except ConnectionError:
-            response = refuse(HTTPStatus.BAD_REQUEST, "whoever asked is gone")
+            response = refuse(HTTPStatus.BAD_REQUEST, "the client has closed the connection")
         except Exception:
             logger.exception("%s %s failed", request.method, request.path)
             status = HTTPStatus.INTERNAL_SERVER_ERROR

@@ -39,6 +39,7 @@ def make(monkeypatch: pytest.MonkeyPatch, said: str | None) -> Path:
         if said is not None:
             path.write_text(said)
 
+    # Spark itself, which takes long.
     monkeypatch.setattr(java, "_run_spark", run_spark)
     return java.make_archive()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from chronoline.client.aio import AsyncClient
 from chronoline_bench.servers.child import Child
 
-_PATIENCE_S = 30
+_PATIENCE_S = 60
 
 
 class BrokerProcess:

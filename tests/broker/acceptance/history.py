@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from chronoline.client.aio import AsyncClient
 from chronoline.client.leases import AsyncLease
 from chronoline.core.errors import ChronolineError, Refused
-from chronoline.runtime.clock import to_ms
+from chronoline.runtime.timestamps import to_ms
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from typing import Literal
 
 from chronoline.client.leases import AsyncLease
 from chronoline.core.errors import OutcomeUnknown, Refused
-from chronoline.runtime.clock import to_ms
+from chronoline.runtime.timestamps import to_ms
 from chronoline.testing import ManualClock
 
 Fate = Literal["ack", "work", "extend", "retry", "release", "abandon", "late"]

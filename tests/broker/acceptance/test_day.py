@@ -22,7 +22,7 @@ from chronoline.testing import ManualClock
 from chronoline.testing.postgres import PostgresServer
 from tests.broker.acceptance.message_lives import LEASE_MS, MINUTE_MS, Life, Lives
 from tests.broker.acceptance.simulated_node import SimulatedNode
-from tests.waiting import until
+from tests.deadline import until
 
 _TOPIC = "day"
 _HOUR_MS = 60 * MINUTE_MS

@@ -18,7 +18,7 @@ from chronoline.client.aio import AsyncClient, ToSend
 from chronoline.core.outcome import Refusal
 from tests.broker.acceptance.brokers import broker_process
 from tests.broker.acceptance.history import History
-from tests.waiting import until
+from tests.deadline import until
 
 _MESSAGES = 4_000
 _KILLS = 4

@@ -19,7 +19,7 @@ from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.acceptance.brokers import broker_process
 from tests.broker.acceptance.history import History
 from tests.broker.raw_streams import RawStream, raw_stream
-from tests.waiting import until
+from tests.deadline import until
 
 _BATCH = 10
 _EVERY_S = 0.02

@@ -18,7 +18,7 @@ from chronoline.node.broker_service import BrokerService
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from chronoline.stores.factory import open_store
 from tests.broker.http.served import Served, serving
 from tests.broker.http.test_problems import check
 from tests.broker.metric_samples import scrape
-from tests.waiting import until
+from tests.deadline import until
 
 
 class Away:
@@ -30,7 +30,7 @@ class Away:
         if self.away and name not in ("watch", "capabilities"):
             raise StoreUnavailable("the server is gone")
         if name == "find_topic":
-            self.open.wait(10)
+            self.open.wait(60)
         return getattr(self._store, name)
 
 

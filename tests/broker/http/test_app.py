@@ -65,7 +65,7 @@ def test_every_request_body_has_a_valid_example(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(300)
 def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
     """Generated requests, valid and invalid.
 

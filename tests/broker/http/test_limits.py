@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from chronoline.broker.auth import Door, Tokens
 from chronoline.broker.limits import Limits
-from chronoline.runtime import admission
 from tests.broker.http.served import Served, serving
 from tests.broker.http.test_problems import check
-from tests.waiting import until
+from tests.deadline import until
 
 KIB = 1024
 JSON = {"content-type": "application/json"}
@@ -26,7 +24,7 @@ async def talk(served: Served, sent: bytes) -> tuple[bytes, dict[str, Any]]:
     """Send bytes until the broker closes the connection; returns the response head and the problem."""
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(sent)
-    answer = await asyncio.wait_for(reader.read(), 10)
+    answer = await asyncio.wait_for(reader.read(), 60)
     writer.close()
     head, _, body = answer.partition(b"\r\n\r\n")
     return head, dict(json.loads(body))
@@ -113,7 +111,7 @@ def test_idle_connections_make_room_for_new_ones(tmp_path: Path) -> None:
             async with httpx.AsyncClient(base_url=served.url) as another:
                 assert (await another.get("/livez")).status_code == 200
             for reader, _ in idle[:7]:
-                assert await asyncio.wait_for(reader.read(), 10) == b""  # closed without a word
+                assert await asyncio.wait_for(reader.read(), 60) == b""  # closed without a word
             for _, writer in idle:
                 writer.close()
 
@@ -169,12 +167,11 @@ _ANNOUNCED = (
 )
 
 
-def test_bodies_wait_for_room_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "_PATIENCE_S", 0.05)
-
+def test_bodies_wait_for_room_in_memory(tmp_path: Path) -> None:
     async def play() -> None:
         limits = Limits(frame_bytes=64 * KIB, node_bytes=128 * KIB, node_requests=1_000)
-        async with serving(tmp_path, limits=limits) as served:
+        hasty = limits.admission(patience_s=0.05)
+        async with serving(tmp_path, limits=limits, admission=hasty) as served:
             await served.create_topic(largest_body_bytes=KIB)
             assert served.node.parts is not None
             node = served.node.parts.admission
@@ -201,7 +198,7 @@ def test_missing_token_is_refused_before_the_body(tmp_path: Path) -> None:
         async with serving(tmp_path, door=Door(tokens)) as served:
             reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
             writer.write(_ANNOUNCED % (b"wrong", 8_000_000))
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
             assert head.startswith(b"HTTP/1.1 401 ")
             writer.close()
 

@@ -20,7 +20,7 @@ from chronoline.core.permissions import Operation
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 from tests.broker.http.served import Served, serving
-from tests.waiting import until
+from tests.deadline import until
 
 HOUR_MS = 3_600_000
 
@@ -72,7 +72,6 @@ def test_poll_is_answered_at_the_due(tmp_path: Path) -> None:
             assert time.time() * 1000 >= put["due_ms"]
             assert received["now_ms"] >= put["due_ms"]
             assert [each["id"] for each in received["messages"]] == ["m"]
-            assert received["messages"][0]["late_ms"] < 1_000
             assert received["consumer"].startswith("c-")
 
     asyncio.run(play())
@@ -95,10 +94,9 @@ def test_empty_poll_is_answered_after_its_wait(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
-            await served.put("later", delay_ms=60_000)
-            started_s = time.monotonic()
+            later = await served.put("later", delay_ms=60_000)
             received = await served.receive(consumer="c", wait="300ms")
-            assert time.monotonic() - started_s >= 0.3
+            assert received["now_ms"] >= later["due_ms"] - 60_000 + 300
             assert (received["consumer"], received["messages"]) == ("c", [])
             assert (await served.receive(wait="0s"))["messages"] == []
 
@@ -189,7 +187,7 @@ def test_reservation_of_a_lost_client_is_returned(tmp_path: Path) -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
             poll = await RawPoll.begin(served, consumer="gone")
-            put = await served.put("m", delay_ms=150)
+            put = await served.put("m", delay_ms=1_000)
             await until(lambda: any(len(each.agenda) for each in served.subscriptions))
             await poll.break_off(served)
             (got,) = (await served.receive(consumer="other", wait="10s"))["messages"]
@@ -305,7 +303,9 @@ def test_leases_stay_valid_between_polls(tmp_path: Path) -> None:
             consumer, (first,) = received["consumer"], received["messages"]
             (subscription,) = served.subscriptions
             await until(lambda: subscription.receiver.busy)
-            await asyncio.sleep(1.5)  # after all windows: a consumer with live leases is kept
+            await served.receive(consumer="idle", wait="0s")
+            # A later one without leases is gone: a consumer with live leases is kept.
+            await until(lambda: served.subscriptions == [subscription])
             await served.put("second")
             (second,) = (await served.receive(consumer=consumer, wait="5s"))["messages"]
             assert second["id"] == "second"
@@ -490,7 +490,7 @@ class Slow:
     def next_ts(self, *given: Any) -> int | None:
         found = self._store.next_ts(*given)
         self.asked.set()
-        self.gate.wait(10)
+        self.gate.wait(60)
         return found
 
 
@@ -502,12 +502,12 @@ def test_message_created_during_a_query_is_served(tmp_path: Path) -> None:
                 await served.create_topic()
                 slow.gate.clear()
                 poll = await RawPoll.begin(served)
-                await asyncio.to_thread(slow.asked.wait, 10)
+                await asyncio.to_thread(slow.asked.wait, 60)
                 await served.put("m")
                 (subscription,) = served.subscriptions
                 await until(lambda: subscription.heard is not None)  # the notice, before the answer
                 slow.gate.set()
-                answer = await asyncio.wait_for(poll.body(), 3)
+                answer = await asyncio.wait_for(poll.body(), 60)
                 assert [each["id"] for each in answer["messages"]] == ["m"]
 
     asyncio.run(play())

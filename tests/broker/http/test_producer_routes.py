@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.broker.http.served import Served, serving
-from tests.waiting import until
+from tests.deadline import until
 
 
 def test_message_is_created_with_its_due(tmp_path: Path) -> None:

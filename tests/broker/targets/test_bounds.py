@@ -13,8 +13,8 @@ from chronoline.client.messages import ToSend
 from tests.broker.nodes import running
 from tests.broker.targets.receivers import Hanging, calling, receiving
 from tests.broker.targets.test_calls import called, is_done
+from tests.deadline import run_scene, until
 from tests.descriptors import no_descriptors
-from tests.waiting import run_scene, until
 
 _MANY = 100
 

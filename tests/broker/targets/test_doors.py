@@ -13,7 +13,7 @@ from chronoline.core.errors import InvalidInput
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.http.served import serving
 from tests.broker.raw_streams import raw_consumer
-from tests.waiting import run_scene
+from tests.deadline import run_scene
 
 _TARGET = "https://example.com/remind?to=%C3%BC"
 _BAD = {

@@ -14,7 +14,7 @@ from chronoline.client.messages import ToSend
 from tests.broker.acceptance.brokers import broker_process
 from tests.broker.targets.receivers import receiving
 from tests.broker.targets.test_calls import is_done
-from tests.waiting import run_scene, until
+from tests.deadline import run_scene, until
 
 _MESSAGES = 300
 

@@ -23,7 +23,7 @@ from tests.broker.http.test_admin_routes import Away
 from tests.broker.nodes import running
 from tests.broker.targets.receivers import Hanging, calling, receiving
 from tests.broker.targets.test_calls import is_done
-from tests.waiting import run_scene, until
+from tests.deadline import run_scene, until
 
 
 class _Hurried(Calls):

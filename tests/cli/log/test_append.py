@@ -220,6 +220,7 @@ def test_empty_input_has_no_batch() -> None:
 
 
 def test_line_numbers_continue_across_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No setting: a small bound is reached soon.
     monkeypatch.setattr(events, "_BATCH_BYTES", 402)
     assert values(io.BytesIO(b"a\nb\nc\nd\ne")) == [
         (1, [b"a", b"b"]),

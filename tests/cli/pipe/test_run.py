@@ -5,22 +5,19 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from chronoline.cli.pipe import run as running
-from chronoline.cli.pipe.run import _asking, _is_news, _Told
+from chronoline.cli.pipe import run as run_module
+from chronoline.cli.pipe.run import _is_news  # the rule of the log lines, without a pipe
 from chronoline.log import Log
 from chronoline.pipe.counters import Counters
 from chronoline.pipe.kafka import KafkaTopic
 from chronoline.pipe.settings import PipeSettings
 from chronoline.runtime.service import Closing
 from tests.cli.pipe.command import pipe, refusal, store_url
-
-PATIENCE_S = 60.0
 
 
 def nothing() -> None: ...
@@ -65,8 +62,10 @@ class _Watched(threading.Event):
 def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakePipe]:
     class Fake(FakePipe): ...
 
-    monkeypatch.setattr(running, "_import_pipe", lambda: Fake)
-    monkeypatch.setattr(running, "_log_to_stderr", lambda: None)
+    # A pipe without Spark.
+    monkeypatch.setattr(run_module, "_import_pipe", lambda: Fake)
+    # It would change the logging of the tests.
+    monkeypatch.setattr(run_module, "_log_to_stderr", lambda: None)
     return Fake
 
 
@@ -160,38 +159,6 @@ def test_second_signal_ends_a_stopping_process(
     fake.closing = raising(signal.SIGTERM)  # whichever of the two comes second
     assert pipe(*arguments).exit_code == 0
     assert usual == [signal.SIGTERM]
-
-
-def test_second_ctrl_c_raises_no_exception() -> None:
-    with _asking(_Told()):
-        signal.raise_signal(signal.SIGINT)
-        assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
-    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
-
-
-def test_second_signal_counts_after_spark_restores_the_handler(usual: list[int]) -> None:
-    told = _Told()
-    with _asking(told):
-        ours = signal.getsignal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)
-        signal.signal(signal.SIGTERM, ours)
-        signal.raise_signal(signal.SIGTERM)
-    assert told.asked
-    assert usual == [signal.SIGTERM]
-
-
-def test_signal_wakes_the_main_thread(usual: list[int]) -> None:
-    told = _Told()
-    main = threading.main_thread().ident
-    assert main is not None
-    sender = threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGTERM))
-    with _asking(told):
-        sender.start()
-        begun_s = time.monotonic()
-        assert told.wait(PATIENCE_S)
-        assert time.monotonic() - begun_s < PATIENCE_S / 2
-    sender.join()
-    assert usual == []
 
 
 def test_stopped_or_failed_pipe_ends(

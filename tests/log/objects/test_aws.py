@@ -84,6 +84,7 @@ def test_without_credentials_it_says_what_to_set(
 def test_answers_of_amazon_are_explained(
     address: BucketAddress, code: str, kind: type[ChronolineError], said: str
 ) -> None:
+    # Errors that no server sends at will.
     with pytest.raises(kind, match=said), aws._translating(address):
         raise ClientError({"Error": {"Code": code}}, "CreateBucket")
 

@@ -279,6 +279,7 @@ class BrokenProducer:
         type(self).opened += 1
 
     def produce(self, *_: object, **__: object) -> None:
+        # The library's documented name.
         raise KafkaException(KafkaError(KafkaError._FATAL, "out of sequence", fatal=True))
 
     def poll(self, timeout: float) -> int:
@@ -304,6 +305,7 @@ def test_broken_producer_is_replaced_at_a_bounded_rate(
     assert {type(error) for error in told.values()} == {OutputUnavailable}
     assert "out of sequence" in str(told[0])
     assert BrokenProducer.opened == 1
+    # No setting: the test does not wait for the usual time.
     monkeypatch.setattr(kafka, "_RENEW_S", 0)
     output.publish(record(b"v"), confirmations.of("then"))
     assert confirmations.wait_for("then") is None

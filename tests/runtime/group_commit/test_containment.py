@@ -12,7 +12,7 @@ from chronoline.core.errors import OutcomeUnknown, StoreBusy
 from chronoline.runtime.group_commit import Committer, Pace
 from chronoline.testing import ManualClock
 
-PATIENCE_S = 15
+PATIENCE_S = 60
 MOST_ITEMS = 10
 
 

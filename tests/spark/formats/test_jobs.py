@@ -110,9 +110,11 @@ def test_over_spark_connect(
 def connect_server(spark: SparkSession) -> Iterator[str]:
     """The address of a Spark Connect server in the JVM of the shared session."""
     context: Any = spark.sparkContext
+    # Spark Connect's server has no Python interface.
     nothing = context._jvm.scala.Option.empty()
     package = context._jvm.org.apache.spark.sql.connect.service
     service = getattr(getattr(package, "SparkConnectService$"), "MODULE$")
+    # As above.
     service.start(context._jsc.sc())
     try:
         yield f"sc://127.0.0.1:{service.localPort()}"

@@ -58,8 +58,11 @@ def test_durations(text: str, found: int) -> None:
     ("text", "found"),
     [
         ("now", NOW),
+        ("NOW", NOW),
         ("+1h", NOW + 3_600_000),
         ("-10m", NOW - 600_000),
+        ("-99999d", 0),
+        ("+418000w", MAX_TIME_MS),
         ("2026-01-31T12:00:00Z", 1_769_860_800_000),
         ("2026-01-31 13:00:00.0001+01:00", 1_769_860_800_001),
     ],
@@ -76,7 +79,7 @@ def test_no_durations(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["12:00", "2026-01-31T12:00:00", "2026-02-30T12:00:00Z", "+", "+x", "-99999d", "+418000w"],
+    ["12:00", "2026-01-31T12:00:00", "2026-02-30T12:00:00Z", "+", "+x"],
 )
 def test_no_moments(text: str) -> None:
     with pytest.raises(InvalidInput, match="a time with its zone, 2026"):

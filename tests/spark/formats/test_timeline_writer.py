@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from chronoline.core.errors import InvalidInput, OutcomeUnknown, StoreBusy
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Outcome
-from chronoline.spark import timeline_writer as timeline_writing
+from chronoline.spark import timeline_writer
 from chronoline.spark.options import Options
 from chronoline.spark.timeline_reader import Target
 from chronoline.spark.timeline_writer import (
@@ -188,7 +188,7 @@ def second_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     def this_attempt(plan: Plan) -> Attempt:
         return Attempt(plan.write, 0, "1", True)
 
-    monkeypatch.setattr(timeline_writing, "this_attempt", this_attempt)
+    monkeypatch.setattr(timeline_writer, "this_attempt", this_attempt)
 
 
 def fire_all(timeline: Timeline) -> None:

@@ -45,7 +45,8 @@ def test_a_process_opens_a_log_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*,4]", None])
 def test_a_folder_is_fine_on_one_machine(run_on: Any, master: str | None, tmp_path: Path) -> None:
     run_on(master)
-    open_log(f"file://{tmp_path}/log").close()
+    with open_log(f"file://{tmp_path}/log") as log:
+        assert log.topics() == []
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ def main(flags: str) -> None:
     slots = count_slots(spark, 1)
     remembered = spark.conf.get("spark.sql.streaming.numRecentProgressUpdates")
     with Pipe(settings, spark) as pipe:
+        # The first look of the supervisor has no event.
         until(lambda: pipe._enqueue.active, "the supervisor has looked for the first time")
         spark.stop()
         stopped = pipe.stopped.wait(PATIENCE_S / 2)

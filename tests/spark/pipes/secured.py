@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
-from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._acl import (  # the library's only place of these classes
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+)
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType  # as above
 
 from chronoline_bench.servers.kafka import KafkaServer
 from tests.spark.pipes.places import PATIENCE_S

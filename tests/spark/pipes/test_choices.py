@@ -82,6 +82,7 @@ def test_frozen_pipe_releases_its_input_and_can_stop(
     with Scene(embedded) as scene:
         with Pipe(scene.settings(), spark) as pipe:
             until(lambda: scene.holders() == {pipe.node}, "it takes in all partitions")
+            # No setting makes it look frozen.
             longest_s, pipe._longest_still_s = pipe._longest_still_s, -1.0
             until(lambda: scene.holders() == {None}, "it lets them go")
             until(lambda: not any(each.alive for each in scene.status().nodes), "it shows no life")
@@ -109,6 +110,7 @@ def test_busy_supervisor_keeps_its_input(
     with Scene(embedded) as scene, Pipe(scene.settings(hold_ms=30_000), spark) as pipe:
 
         def fences() -> dict[int, int]:
+            # That a claim is kept, and not taken again, is the rule.
             return {each: claim.fence for each, claim in pipe._input_claims.claims.items()}
 
         def alive_until_ms() -> int:
@@ -117,9 +119,12 @@ def test_busy_supervisor_keeps_its_input(
 
         until(lambda: len(fences()) == 2, "it takes in all partitions")
         held = fences()
+        # An input that answers slowly.
         monkeypatch.setattr(pipe._input, "partitions", ask_slowly)
+        # So that it asks now.
         pipe._look_at_partitions_s = 0.0
         assert busy.wait(PATIENCE_S)
+        # The looks of the supervisor have no event.
         until(lambda: all(lane.done > lane._seen for lane in pipe._lanes), "lanes move unseen")
         for lane in pipe._lanes:
             lane._moved_s -= 1_000  # as if it had been busy for that time

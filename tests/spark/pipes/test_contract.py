@@ -178,7 +178,9 @@ def _check_poison(scene: Scene) -> None:
 
 def test_the_longest_ids_of_the_contract_come_through(running: Running) -> None:
     scene = running.scene
-    scene.wait_out([scene.send(letter * 128, now_ms()) for letter in ("x", "é", "😀")])
+    tags = [scene.send(letter * 128, now_ms()) for letter in ("x", "é", "😀")]
+    scene.wait_out(tags)
+    assert [scene.fired_as(tag).value for tag in tags] == [None] * 3
 
 
 def test_headers_cancel_and_reschedule_waiting_messages(running: Running) -> None:
@@ -256,6 +258,7 @@ def test_only_messages_not_yet_due_wait(running: Running) -> None:
     far = scene.send_all(spread(scene, "far", [now_ms() + HOUR_MS] * 500))
     scene.wait_out(scene.send_all(spread(scene, "near", over(3_000, 3_000))))
     until(lambda: set(scene.waiting()) == before | set(far), "what was fired is deleted")
+    assert scene.out().keys().isdisjoint(far)
 
 
 def test_metrics_and_status_agree_with_what_was_sent(running: Running) -> None:

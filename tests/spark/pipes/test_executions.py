@@ -53,9 +53,9 @@ def test_each_unit_runs_once(spark: SparkSession, tmp_path: Path, archived: bool
             lambda: len(query.recentProgress) > WINDOWS or query.exception(), "windows are served"
         )
         assert query.exception() is None
-        observed = _observed(query.recentProgress)
     finally:
         query.stop()
+    observed = _observed(query.recentProgress)
     units = [tuple(line.split()) for line in notes.read_text().splitlines()]
     attempts = Counter(attempt for _, attempt in units)
     assert max(attempts.values()) == 1

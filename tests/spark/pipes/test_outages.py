@@ -41,7 +41,7 @@ def test_outage_beyond_the_hold_time_loses_nothing(
         settings = scene.settings(hold_ms=HOLD_MS, dead_letters=place.table(scene.dead_letters))
         with Pipe(settings, spark) as pipe:
             for server in (own_postgres, own_kafka):
-                tags = scene.send_all(spread(scene, f"{server.name}-", over(8_000, 400)))
+                tags = scene.send_all(spread(scene, f"{server.name}-", over(6_000, 300)))
                 scene.wait_out(tags[:20])
                 _be_away(server)
                 scene.wait_out(tags)

@@ -30,7 +30,7 @@ def seen(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
     """The report of a separate process: here all tests share one session."""
     folder: Path = tmp_path_factory.mktemp("own-session")
     # Between two of its looks there is time to stop the session: that leaves another state than stopping.
-    flags = json.dumps(scene.flags(failure_detection_interval_ms=2_500))
+    flags = json.dumps(scene.flags(failure_detection_interval_ms=5_000, hold_ms=20_000))
     ended = subprocess.run(
         [sys.executable, "-m", "tests.spark.pipes.own_session", flags],
         check=False,

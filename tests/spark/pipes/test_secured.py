@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka.admin._acl import AclOperation
-from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.admin._acl import AclOperation  # the library's only place of these classes
+from confluent_kafka.admin._resource import ResourceType  # as above
 from pyspark.sql import SparkSession
 
 from chronoline.pipe.checks import check_pipe

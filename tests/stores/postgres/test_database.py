@@ -28,7 +28,7 @@ from chronoline.testing.postgres import PostgresServer
 from tests.stores.line import NOW, OWNERS, Line, new, words
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 class Child:
@@ -141,6 +141,7 @@ def test_call_that_waits_too_long_is_busy(
 ) -> None:
     before = pg_line.put("a")
     for each in ("lock_timeout", "statement_timeout"):
+        # No setting: the test does not wait for the usual time.
         monkeypatch.setitem(database._SESSION_SETTINGS, each, "50ms" if each == limit else "0")
     with PostgresStore(postgres_url) as store, psycopg.connect(postgres_url) as foreign:
         foreign.execute("SELECT 1 FROM chronoline.messages WHERE id = 'a' FOR UPDATE")
@@ -294,7 +295,9 @@ def test_silently_dead_connection_is_replaced(
 ) -> None:
     failures = Failures()
     postgres_listener.logger.addHandler(failures)
+    # No setting: the test does not wait for the usual time.
     monkeypatch.setattr(postgres_listener, "_CHECK_S", 0.05)
+    # No setting: the test does not wait for the usual time.
     monkeypatch.setattr(postgres_listener, "_PATIENCE_S", 0.2)
     with PostgresStore(mortal_server.create_database("silent")) as store, store.watch() as watch:
         hear_of(watch, Notice())
@@ -305,6 +308,7 @@ def test_silently_dead_connection_is_replaced(
             mortal_server.resume()
             monkeypatch.undo()
             postgres_listener.logger.removeHandler(failures)
+        # The moment at which it is connected has no event.
         assert store.engine._listener is not None
         while not store.engine._listener.connected:
             assert watch.wait(PATIENCE_S), "nobody said that the line is back"

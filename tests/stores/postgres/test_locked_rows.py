@@ -17,7 +17,7 @@ from chronoline.testing import ManualClock
 from tests.stores.line import NOW, OWNERS, Line, new
 
 IDS = [f"m{number}" for number in range(40)]
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.stores.line import NOW, OWNERS, Line, MakeLine, new, words
 from tests.stores.postgres.test_database import child, hear_of
 from tests.stores.test_conformance_watch import CHANGES, drain, hears, prepare
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 MARKER = "nothing was announced before this"
 
 
@@ -156,6 +156,7 @@ def test_send_announces_unless_the_session_disables_it(
 def test_other_url_parameters_reach_the_driver(postgres_url: str, query: str, notify: bool) -> None:
     with open_store(postgres_url + query) as store:
         assert isinstance(store, PostgresStore)
+        # What the database was asked for at the start.
         assert store.engine._notify == notify
         rows = store.engine.database.read("SELECT current_setting('chronoline.probe', true)", {})
     assert rows == [("7" if "probe" in query else None,)]

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from chronoline.core.errors import StoreBusy, StoreError
-from chronoline.databases.postgres import _SESSION_SETTINGS
+from chronoline.databases.postgres import _SESSION_SETTINGS  # a pooler must keep them
 from chronoline.log.index.postgres import PostgresIndex
 from chronoline.stores.factory import open_store
 from chronoline.stores.postgres import PostgresStore
@@ -119,4 +119,4 @@ def test_session_pooler_is_accepted_with_notices(
     with PostgresStore(by_session.url(name)) as store, store.watch() as watch:
         line = MakeLine(store)()
         line.put("a")
-        assert watch.wait(30)
+        assert watch.wait(60)

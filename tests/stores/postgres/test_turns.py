@@ -23,21 +23,23 @@ from chronoline.stores.postgres import engine as engine_module
 from tests.stores.line import NOW, Line, MakeLine, new
 from tests.stores.test_forks import in_a_fork
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 # The turn of a create
 
 
 def test_longest_create_lies_within_the_write_bound() -> None:
+    # The bound that is tested.
     assert TURN_BOUND_MS + engine_module._CREATE_MS < WRITE_BOUND_MS
     assert SETTLED_AFTER_MS == CLOCK_BOUND_MS + WRITE_BOUND_MS
 
 
 def test_create_without_a_connection_is_busy(pg: PostgresStore, pg_line: Line) -> None:
     with ExitStack() as stack:
+        # The bound that is tested.
         for _ in range(database._MOST_CONNECTIONS):
-            stack.enter_context(pg.engine.database._connection())
+            stack.enter_context(pg.engine.database.connection())
         with pytest.raises(StoreBusy, match="within 1 s; nothing was changed"):
             pg.create(pg_line.uid, [new("a")], now_ms=NOW)
     assert "a" not in pg_line
@@ -46,7 +48,8 @@ def test_create_without_a_connection_is_busy(pg: PostgresStore, pg_line: Line) -
 def test_create_after_a_lost_server_is_unavailable(pg: PostgresStore, pg_line: Line) -> None:
     with ExitStack() as stack:
         for _ in range(database._MOST_CONNECTIONS):
-            stack.enter_context(pg.engine.database._connection())
+            stack.enter_context(pg.engine.database.connection())
+        # As after the loss of the server.
         pg.engine.database._is_lost = True
         with pytest.raises(StoreUnavailable, match="within 1 s; nothing was changed") as away:
             pg.create(pg_line.uid, [new("a")], now_ms=NOW)
@@ -106,6 +109,7 @@ def test_reserve_skips_rows_that_another_transaction_locked(
 def test_reserve_of_only_locked_rows_says_more(
     pg: PostgresStore, postgres_url: str, pg_line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # No setting: a small bound is reached soon.
     monkeypatch.setattr(engine_module, "_RESERVE_LOOKS", 1)
     pg_line.put("a", "b")
     with psycopg.connect(postgres_url) as foreign:
@@ -138,6 +142,7 @@ def test_watch_opened_during_close_leaves_no_listener(
         store.close()
         closing.set()
         watch.result(PATIENCE_S).close()
+    # The listener and its thread have no public name.
     assert store.engine._listener is None
     assert listeners_of(store) == []
 
@@ -147,6 +152,7 @@ def listeners_of(store: PostgresStore) -> list[threading.Thread]:
     found = []
     for thread in threading.enumerate():
         listener = getattr(getattr(thread, "_target", None), "__self__", None)
+        # Whose listener it is.
         if isinstance(listener, PostgresListener) and listener._database is store.engine.database:
             found.append(thread)
     return found
@@ -161,6 +167,7 @@ def test_close_in_a_fork_leaves_the_listener_alone(postgres_url: str) -> None:
             store.close()
             listener.close()
             assert store.engine._listener is listener, "the store was closed"
+            # Its own state, in a fork.
             assert not listener._stopped, "the listener was closed"
 
         assert in_a_fork(close) == "done"
@@ -170,10 +177,13 @@ def test_spurious_bell_rings_once(postgres_url: str) -> None:
     with PostgresStore(postgres_url) as store, store.watch():
         listener = store.engine._listener
         assert listener is not None
+        # A ring that nobody asked for.
         listener._bell_rope.send(b"x")
         for _ in range(PATIENCE_S * 100):
+            # Whether the ring was heard.
             ready, _, _ = select.select([listener._bell], [], [], 0)
             if not ready:
                 return
+            # It waits for the thread that hears it.
             listener._thread.join(0.01)
         pytest.fail("the bell is never read")

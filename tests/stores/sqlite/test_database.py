@@ -38,7 +38,7 @@ from tests.stores.line import NOW, OWNERS, new, words
 from tests.stores.sqlite.flush import BrokenDisk
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 @pytest.fixture
@@ -227,6 +227,7 @@ def test_create_waits_at_most_a_second_for_its_turn(path: str) -> None:
             assert hear(other) == "locked"
             with pytest.raises(StoreBusy, match="locked by another process; nothing was changed"):
                 store.create(topic.uid, [new("a")], now_ms=NOW)
+        # A writer that another thread waits for.
         with store.engine.database._alone(1_000), ThreadPoolExecutor(1) as threads:
             made = threads.submit(store.create, topic.uid, [new("a")], now_ms=NOW)
             with pytest.raises(StoreBusy, match=r"other threads write .* nothing was changed"):
@@ -420,6 +421,7 @@ class Probe:
 
 
 def probe(store: SqliteStore, monkeypatch: pytest.MonkeyPatch, error: str = "") -> Probe:
+    # A connection whose disk is full.
     found = Probe(store.engine.database._writer, error)
     monkeypatch.setattr(store.engine.database, "_writer", found)
     return found
@@ -468,6 +470,7 @@ def test_interrupt_after_begin_leaves_no_transaction_open(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with SqliteStore(path) as store:
+        # An interruption between two steps.
         begin = store.engine.database._retried
 
         def interrupted(*arguments: Any) -> None:

@@ -31,6 +31,7 @@ class Spy:
     """Wraps the writing connection: counts commits, and fails on demand."""
 
     def __init__(self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        # A connection that fails between two steps.
         self._connection = store.engine.database._writer
         self.commits = 0
         self.fail_at = ""
@@ -148,4 +149,4 @@ def test_watches_wake_after_the_commit(store: SqliteStore, topic: Topic) -> None
 
         store.together([creating(store, topic, "a"), look])
         assert seen == []
-        assert [each.due for each in watch.wait(30)] == [NOW]
+        assert [each.due for each in watch.wait(60)] == [NOW]

@@ -11,9 +11,9 @@ import aiohttp
 import pytest
 
 from chronoline.node.local_nodes import TimerNodes, free_addresses
+from tests.deadline import run_scene, until
 from tests.timers.acceptance.processes import clients_of
 from tests.timers.scene import receiving
-from tests.waiting import run_scene, until
 
 _DESCRIPTORS = 200
 _IDLE = 300

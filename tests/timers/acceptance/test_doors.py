@@ -17,9 +17,9 @@ import pytest
 from chronoline.broker.auth import Tokens
 from chronoline.node.local_nodes import TimerNodes, free_addresses
 from tests.certificates import make_certificate
+from tests.deadline import run_scene, until
 from tests.timers.acceptance.processes import ids_kept_by
 from tests.timers.scene import Answered, receiving, timer
-from tests.waiting import run_scene, until
 
 _TOKEN = "CHRONOLINE_NODE_REPLICATION__TOKEN"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from chronoline.timers.membership import replicas_of
+from tests.deadline import run_scene
 from tests.timers.acceptance.processes import (
     FAR_MS,
     ProcessCluster,
@@ -13,7 +14,6 @@ from tests.timers.acceptance.processes import (
     until_popped,
 )
 from tests.timers.scene import receiving
-from tests.waiting import run_scene
 
 _MANY = [f"t{number}" for number in range(60)]
 

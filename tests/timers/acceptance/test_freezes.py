@@ -6,6 +6,7 @@ import asyncio
 import signal
 from itertools import islice
 
+from tests.deadline import run_scene
 from tests.timers.acceptance.processes import (
     Clients,
     ProcessCluster,
@@ -15,7 +16,6 @@ from tests.timers.acceptance.processes import (
     until_popped,
 )
 from tests.timers.scene import Popped, Receiver, receiving, timer
-from tests.waiting import run_scene
 
 _ROUNDS = 3
 

@@ -17,9 +17,9 @@ from aiohttp import web
 from chronoline.callbacks.signature import Signer
 from chronoline.node.local_nodes import TimerNodes, free_addresses
 from tests.certificates import make_certificate
+from tests.deadline import run_scene, until
 from tests.timers.acceptance.processes import Clients, clients_of
 from tests.timers.scene import Answering, Popped, receiving, timer
-from tests.waiting import run_scene, until
 
 _ATTEMPTS = 4
 _AT_ONCE = 4

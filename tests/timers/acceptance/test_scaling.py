@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
+from tests.deadline import run_scene, until
 from tests.timers.acceptance.processes import (
     FAR_MS,
     Clients,
@@ -14,7 +15,6 @@ from tests.timers.acceptance.processes import (
     until_popped,
 )
 from tests.timers.scene import receiving
-from tests.waiting import run_scene, until
 
 _EVERY_S = 0.02
 _FAR = 160

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from tests.deadline import run_scene, until
 from tests.timers.acceptance.processes import (
     FAR_MS,
     Clients,
@@ -14,7 +15,6 @@ from tests.timers.acceptance.processes import (
     until_popped,
 )
 from tests.timers.scene import Popped, receiving, timer
-from tests.waiting import run_scene, until
 
 
 def test_split_sides_continue_and_agree_afterwards(cluster: ProcessCluster) -> None:

@@ -21,7 +21,7 @@ import httpx
 from chronoline import AsyncClient, Retry, Worker
 from chronoline.client import AsyncLease
 from chronoline.core.errors import ChronolineError, ConsumerReplaced, TopicNotFound
-from chronoline.runtime.clock import to_ms
+from chronoline.runtime.timestamps import to_ms
 from tests.torture.brokers.doors import Answer, HttpDoor, asked, digest, told_answer
 from tests.torture.brokers.program import Program, play
 from tests.torture.history import DELIVERY, DONE, UNKNOWN

@@ -30,7 +30,7 @@ from tests.torture.log.scene import record_contents, record_progress
 
 _MAIN, _FLEETING = "sqlite-main", "sqlite-fleeting"
 _LATER_NS = 60_000_000_000
-_PATIENCE_S = 20
+_PATIENCE_S = 60
 
 History = list[Event]
 

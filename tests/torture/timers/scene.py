@@ -329,9 +329,9 @@ async def _play(folder: Path, seconds: float, seed: int, report: Report) -> None
             stage.kill_one,
             stage.grow_while_away,
         ]
-        for played in cycle(rounds):
+        for number, played in enumerate(cycle(rounds), 1):
             await played()
-            if loop.time() >= end_s:
+            if number >= len(rounds) and loop.time() >= end_s:  # each at least once
                 break
         await _end(*workers)
         report("waiting for what is due")

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from chronoline.core.errors import (
     InvalidInput,
-    MissingExtra,
     OutcomeUnknown,
     StoreBusy,
     StoreClosed,
@@ -34,9 +33,10 @@ from chronoline.log.index.dynamodb.items import (
     key_of,
 )
 from chronoline.runtime.backoff import Backoff, Waits
+from chronoline.runtime.extras import needs
 from chronoline.runtime.fork_guard import ForkGuard
 
-try:
+with needs("DynamoDB", "aws"):
     import boto3
     from botocore.config import Config
     from botocore.exceptions import (
@@ -50,8 +50,6 @@ try:
     from botocore.exceptions import ConnectionError as NetworkError
     from botocore.exceptions import HTTPClientError as RequestError
     from botocore.parsers import ResponseParserError
-except ModuleNotFoundError as error:
-    raise MissingExtra("DynamoDB needs a driver: pip install 'chronoline[aws]'") from error
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -203,7 +203,10 @@ class PostgresIndex(Index):
             if not self.heads(topic_uid):
                 raise TopicNotFound(f"there is no topic {topic_uid}")
             self._run("open_group", values)
-        raise StoreBusy(f"group {group!r} is deleted again and again; nothing was changed")
+        raise StoreBusy(
+            f"group {group!r} was deleted {_OPEN_TRIES} times while it was opened; nothing was changed. "
+            "Stop the process that deletes it"
+        )
 
     def delete_group(self, group: str, topic_uid: int) -> bool:
         values = {"topic": topic_uid, "group": group}

@@ -173,6 +173,7 @@ def test_a_closed_index_says_so(url: str) -> None:
 def test_change_that_waits_too_long_has_no_effect(
     url: str, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
+    # No setting: the test does not wait for the usual time.
     monkeypatch.setitem(database._SESSION_SETTINGS, "lock_timeout", "50ms")
     changes = CHANGES | {"commit": lambda index: append(index, "b", {0: 1, 1: 1})}
     with closing(PostgresIndex(url)) as index, psycopg.connect(url) as foreign:
@@ -220,7 +221,9 @@ def nothing_more(heard: Heard) -> bool:
 def test_silently_dead_connection_is_found(
     mortal_server: PostgresServer, index: PostgresIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # No setting: the test does not wait for the usual time.
     monkeypatch.setattr(postgres_listener, "_CHECK_S", 0.05)
+    # No setting: the test does not wait for the usual time.
     monkeypatch.setattr(postgres_listener, "_PATIENCE_S", 0.2)
     heard: Heard = SimpleQueue()
     index.listen(heard.put)
@@ -272,11 +275,13 @@ def test_listener_stops_on_a_silent_server(
     heard: Heard = SimpleQueue()
     index.listen(heard.put)
     assert heard.get(timeout=PATIENCE_S) is None
+    # Its thread is looked at.
     listener = index._listener
     assert listener is not None
     mortal_server.pause()
     try:
         listener.close()
+        # Its end is the rule.
         assert not listener._thread.is_alive()
     finally:
         mortal_server.resume()

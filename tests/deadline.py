@@ -1,4 +1,4 @@
-"""Waiting for what no signal tells of: another process, or a store, that can only be asked."""
+"""A deadline for what no signal tells of: a scene, another process, or a store that can only be asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A supervised task that fails is logged, counted and started again."""
+"""Sets of tasks end as a whole; a supervised task that fails is logged, counted and started again."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from chronoline.runtime.supervise import supervise
-from tests.waiting import until
+from chronoline.runtime.tasks import TaskSet, supervise
+from tests.deadline import until
 
 
 class Part:
@@ -46,12 +46,12 @@ def test_failed_task_is_logged_counted_and_restarted(caplog: pytest.LogCaptureFi
             supervise("a part", part.work, counted.failed, topic="jobs"),
             supervise("other", sound.work, counted.failed),
         ]
-        await asyncio.wait_for(part.works.wait(), 20)
+        await asyncio.wait_for(part.works.wait(), 60)
         assert (part.starts, sound.starts) == (3, 1)
         assert counted.failures == [("a part", "jobs")] * 2
         part.to_end.set()
         sound.to_end.set()
-        await asyncio.wait_for(asyncio.gather(*tasks), 20)  # a task that returns is not restarted
+        await asyncio.wait_for(asyncio.gather(*tasks), 60)  # a task that returns is not restarted
         assert (part.starts, sound.starts) == (3, 1)
 
     with caplog.at_level(logging.ERROR):
@@ -72,5 +72,29 @@ def test_cancelling_ends_a_task_at_work_or_at_rest(failures: int) -> None:
         assert task.cancelled()
         assert part.starts == 1
         assert counted.failures == ([("a part", "")] if failures else [])
+
+    asyncio.run(play())
+
+
+def test_ended_task_leaves_its_set() -> None:
+    async def play() -> None:
+        tasks, part = TaskSet(), Part(failures=0)
+        task = tasks.start(part.work())
+        assert tasks == {task}
+        part.to_end.set()
+        await tasks.end(20)
+        assert task.done()
+        assert not task.cancelled()
+        assert not tasks
+
+    asyncio.run(play())
+
+
+def test_end_cancels_tasks_after_the_patience() -> None:
+    async def play() -> None:
+        tasks = TaskSet()
+        task = tasks.start(Part(failures=0).work())
+        await tasks.end()
+        assert task.cancelled()
 
     asyncio.run(play())
