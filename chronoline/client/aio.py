@@ -199,6 +199,8 @@ class AsyncClient:
         self, topic: str, id: str, *, due: datetime | None = None, delay: Delay | None = None
     ) -> None:
         """Moves a message of the own group. Raises `Refused` if it is leased, or another group owns it."""
+        if due is None and delay is None:
+            raise InvalidInput("say when it is due: give due or delay; delay=0 means at once")
         _checked_ids([id])
         change = Change(Operation.RESCHEDULE, id, self._producer.name, to=when(due, delay))
         raise_for_refused(await self._request(topic, Operation.RESCHEDULE, [change]))

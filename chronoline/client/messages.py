@@ -9,13 +9,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from chronoline.client.producer_stream import Sending
-from chronoline.client.times import Delay, when
+from chronoline.client.times import Delay, moment_ms, when
 from chronoline.client.trace_context import traced
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_BODY_BYTES, message_problem
 from chronoline.core.message import After, Header, NewMessage
 from chronoline.runtime.message_ids import new_id
-from chronoline.runtime.timestamps import from_ms, to_ms
+from chronoline.runtime.timestamps import from_ms
 from chronoline.wire.codec import headers_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -135,7 +135,7 @@ def _sending(message: ToSend) -> Sending:
         body=_body(message.body, message.json),
         key=message.key,
         headers=_headers(message.headers),
-        expires=None if message.expires is None else to_ms(message.expires, "expires"),
+        expires=None if message.expires is None else moment_ms(message.expires, "expires"),
     )
     if problem := message_problem(new, MAX_BODY_BYTES):
         raise InvalidInput(problem if message.id is None else f"message {message.id!r}: {problem}")

@@ -18,11 +18,16 @@ def when(due: datetime | None, delay: Delay | None, what: str = "due") -> LeaseT
     if due is not None and delay is not None:
         raise InvalidInput(f"give {what} or delay, not both")
     if due is not None:
-        at_ms = to_ms(due, what)
-        if problem := time_problem(what, at_ms):
-            raise InvalidInput(problem)
-        return at_ms
+        return moment_ms(due, what)
     return After(0 if delay is None else duration_ms(delay, "delay"))
+
+
+def moment_ms(moment: datetime, what: str) -> int:
+    """A moment in milliseconds. Raises `InvalidInput` if it has no zone, or is before 1970."""
+    at_ms = to_ms(moment, what)
+    if time_problem(what, at_ms):
+        raise InvalidInput(f"{what} {moment} is not between 1970 and the year 9999")
+    return at_ms
 
 
 def duration_ms(duration: Delay, what: str) -> int:

@@ -1,4 +1,4 @@
-"""Tuning of garbage collection and thread switches, for processes that make and free messages by the thousand.
+"""Tuning of garbage collection and thread switches, for processes that handle thousands of messages.
 
 Each message is a few objects without cycles, and the garbage collector walks over the waiting ones again and
 again: more than a third of the processor time of a bulk write, and pauses for a lane or a broker.

@@ -61,6 +61,11 @@ _BAD: dict[str, tuple[Ask, str]] = {
         "delay must not be negative",
     ),
     "move to no time": (lambda c: c.reschedule("t", "x", due=_NAIVE), "has no time zone"),
+    "move without a time": (lambda c: c.reschedule("t", "x"), "give due or delay"),
+    "expires before 1970": (
+        lambda c: c.send("t", expires=datetime(1960, 1, 1, tzinfo=UTC)),
+        r"expires 1960-01-01 .* is not between 1970 and the year 9999$",
+    ),
     "move of no id": (lambda c: c.reschedule("t", 5, delay=1), "id must be text"),  # type: ignore[arg-type]  # what is tested
     "cancel of no id": (lambda c: c.cancel("t", b"x"), "id must be text, not bytes"),  # type: ignore[arg-type]  # what is tested
     "redrive of text": (lambda c: c.redrive("t", "abc"), "ids must be a list"),
