@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from chronoline.core.lateness import PERCENTILES
-from chronoline.node.local_nodes import free_addresses
+from chronoline.runtime.child_process import free_addresses
 from chronoline_bench.report import Wanted
 from chronoline_bench.timers.requests import When, now_us
 from chronoline_bench.timers.stage import FACTOR, Cluster, Pops, TimerStage
