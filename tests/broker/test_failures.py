@@ -274,8 +274,9 @@ def test_broker_without_its_store_grants_no_lease() -> None:
         healed, asked = asyncio.Event(), asyncio.Semaphore(0)
         with MemoryStore() as store:
             tap = Tap(store)
-            node = BrokerService(tap)  # type: ignore[arg-type]  # it has every method of a store
-            await node.start("127.0.0.1", 0)
+            # The tap has every method of a store.
+            node = BrokerService(tap, grpc_address=("127.0.0.1", 0))  # type: ignore[arg-type]
+            await node.start()
             assert node.grpc is not None
             async with AsyncClient(f"127.0.0.1:{node.grpc.port}") as client:
                 await client.create_topic("jobs")
