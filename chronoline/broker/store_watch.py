@@ -13,7 +13,8 @@ from chronoline.broker.store_access import StoreAccess, close_in_thread
 from chronoline.core.errors import ChronolineError, StoreClosed, TopicNotFound
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
-from chronoline.stores.contract import Notice, Store
+from chronoline.runtime.service import AsyncService
+from chronoline.stores.contract import Notice, Store, Watch
 
 logger = logging.getLogger(__name__)
 
@@ -21,8 +22,8 @@ _LOOK_AGAIN_S = 9.0
 _REST_S = 0.2
 
 
-class StoreWatch:
-    """Watches from `start` to `stop`.
+class StoreWatch(AsyncService):
+    """Watches from `start` to `stop`; then it does not start again.
 
     The event loop calls `tell` with notices, and `served` for the topics that have consumers. A notice that
     does not name the due of its message is completed first: asking the store when the next message is due
@@ -36,24 +37,27 @@ class StoreWatch:
         tell: Callable[[Sequence[Notice]], None],
         served: Callable[[], Sequence[Topic]],
     ) -> None:
+        self._store = store
         self._access = access
         self._tell = tell
         self._served = served
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._watch = store.watch()
+        self._watch: Watch | None = None
         # By uid, the topics whose next due is asked for next. Owned by the event loop.
         self._to_look: dict[int, Topic] = {}
         self._looking: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
+    async def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._listen, name="chronoline-notice", daemon=True)
+        self._watch = watch = self._store.watch()
+        self._thread = threading.Thread(
+            target=self._listen, args=(watch,), name="chronoline-notice", daemon=True
+        )
         self._thread.start()
 
-    async def stop(self) -> None:
-        """May be called twice."""
+    async def _stop(self) -> None:
         self._stopped.set()
         if self._looking is not None:
             self._looking.cancel()
@@ -62,17 +66,17 @@ class StoreWatch:
         )
 
     def _close(self) -> None:
-        self._watch.wake()
-        if self._thread is not None:
+        if self._watch is not None and self._thread is not None:
+            self._watch.wake()
             self._thread.join()
-        self._watch.close()
+            self._watch.close()
 
     # In the thread
 
-    def _listen(self) -> None:
+    def _listen(self, watch: Watch) -> None:
         while not self._stopped.is_set():
             try:
-                notices = self._watch.wait(_LOOK_AGAIN_S)
+                notices = watch.wait(_LOOK_AGAIN_S)
             except StoreClosed:
                 return
             except Exception as error:

@@ -89,7 +89,7 @@ class Caller(AsyncService):
         self._all = asyncio.Semaphore(self.limits.in_all)
         self._session: aiohttp.ClientSession | None = None
 
-    async def start(self) -> None:
+    async def _start(self) -> None:
         # The limits are kept here, by the name that is called: the pool has none.
         connector = aiohttp.TCPConnector(limit=0, use_dns_cache=False, keepalive_timeout=15)
         self._session = aiohttp.ClientSession(
@@ -101,7 +101,7 @@ class Caller(AsyncService):
             trust_env=False,
         )
 
-    async def stop(self) -> None:
+    async def _stop(self) -> None:
         if self._session is not None:
             await self._session.close()
 

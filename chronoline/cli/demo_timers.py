@@ -16,7 +16,8 @@ from rich.table import Table
 
 from chronoline.cli.timers import receiver
 from chronoline.core.lateness import Lateness
-from chronoline.node.local_nodes import TimerNodes, free_addresses
+from chronoline.node.local_nodes import TimerNodes
+from chronoline.runtime.child_process import free_addresses
 
 _EVERY_S = 0.01
 _INTERVALS_MS = (500, 4_000)

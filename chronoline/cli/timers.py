@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,14 +16,9 @@ from rich.text import Text
 
 from chronoline.cli.options import AsJson
 from chronoline.cli.output import print_table, printable
-from chronoline.cli.timers_client import (
-    NodeAway,
-    NodeRefused,
-    TimersNode,
-    TimerUnknown,
-    asks_a_node,
-)
+from chronoline.cli.timers_client import asks_a_node
 from chronoline.core.errors import ChronolineError, InvalidInput
+from chronoline.timers.http_client import NodeAway, NodeRefused, TimersNode, TimerUnknown
 from chronoline.timers.ids import no_timer, parse_name
 
 app = typer.Typer(
@@ -39,7 +33,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-_LOOK_EVERY_S = 0.1
 _MOST_BYTES = 1024 * 1024
 
 Limit = Annotated[int, typer.Option(min=1, help="The most to show.")]
@@ -234,12 +227,9 @@ def _resync(node: TimersNode, wanted: str | None = None) -> None:
 
 
 def _resync_one(node: TimersNode) -> list[str]:
-    """Start a resync, and wait until it is done."""
+    """The problems of the resync of one node."""
     try:
-        progress = node.ask("/v1/resync", "POST")
-        while progress["running"]:
-            time.sleep(_LOOK_EVERY_S)  # the progress has no event
-            progress = node.ask("/v1/resync")
+        progress = node.resync()
     except NodeAway:
         return [_unreachable(node.address)]
     Console().print(

@@ -23,8 +23,6 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Self
 
 from chronoline.core.agenda import Agenda
 from chronoline.core.delivery import RESERVE_ROWS, Delivery, Rules
@@ -36,6 +34,7 @@ from chronoline.core.topic import Topic
 from chronoline.delivery.lane import DEFAULT_HOLD_MS, DEFAULT_RETRY_MS, Lane
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.message_ids import new_id
+from chronoline.runtime.service import Service
 from chronoline.stores.contract import Store
 
 _MOST_OVERDUE = 4 * RESERVE_ROWS
@@ -47,7 +46,7 @@ Deliver = Callable[[LeasedMessage], object]
 """Handles one message; its result is ignored."""
 
 
-class FiringLane:
+class FiringLane(Service):
     """Serves messages between `start` and `stop`, or inside a `with` block.
 
     `hold_ms` is the duration of its leases: after a crash others serve its messages that much later. Stopping
@@ -127,18 +126,6 @@ class FiringLane:
                 thread.join()
         self._lane.close_watch()
         self._storing = self._firing = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     # The firing thread
 

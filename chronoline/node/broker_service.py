@@ -33,6 +33,7 @@ from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.descriptors import SHORTAGES
 from chronoline.runtime.gc_tuning import switch_often
 from chronoline.runtime.message_ids import new_id
+from chronoline.runtime.service import AsyncService
 from chronoline.runtime.tasks import supervise
 from chronoline.stores.contract import Store
 from chronoline.stores.purge_pace import PurgePace
@@ -45,13 +46,19 @@ _UPKEEP_EVERY_S = 1.0
 _NO_PURGE = (DegradationType.CLOCK, DegradationType.STOPPING)
 
 
-class BrokerService:
+Address = tuple[str, int]
+"""A host and a port."""
+
+
+class BrokerService(AsyncService):
     """One broker on one store, from `start` to `stop`. The caller closes the store, after that."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each part of a node, with a default
         self,
         store: Store,
         *,
+        grpc_address: Address = ("127.0.0.1", 7400),
+        http_address: Address | None = None,
         limits: Limits | None = None,
         door: Door | None = None,
         clock: Clock | None = None,
@@ -61,12 +68,15 @@ class BrokerService:
         admission: Admission | None = None,
         upkeep_every_s: float = _UPKEEP_EVERY_S,
     ) -> None:
-        """`patience_s` is the time-out of the store; after it a change is answered as unknown.
+        """Port 0 picks a free port. Without `http_address` there is no HTTP.
 
+        `patience_s` is the time-out of the store; after it a change is answered as unknown.
         Without `calls` the targets of topics are called with the defaults, on loopback too. `admission` is
         given by a caller that has other services in the same process.
         """
         self._store = store
+        self._grpc_address = grpc_address
+        self._http_address = http_address
         self._limits = limits or Limits()
         self._door = door or Door()
         self._clock = clock or SystemClock()
@@ -82,24 +92,8 @@ class BrokerService:
         self.http: HttpEdge | None = None
         self.parts: Parts | None = None
 
-    async def start(
-        self,
-        grpc_host: str = "127.0.0.1",
-        grpc_port: int = 7400,
-        http_host: str | None = None,
-        http_port: int = 7480,
-    ) -> None:
-        """Port 0 picks a free port. Without a host there is no HTTP."""
+    async def _start(self) -> None:
         switch_often()  # storage threads would delay the event loop
-        try:
-            await self._start(grpc_host, grpc_port)
-            if http_host is not None:
-                await self._start_http(http_host, http_port)
-        except BaseException:
-            await self.stop()
-            raise
-
-    async def _start(self, grpc_host: str, grpc_port: int) -> None:
         access = StoreAccess(
             self._store,
             self._clock,
@@ -134,39 +128,37 @@ class BrokerService:
             limits=self._limits,
             admission=self._admission,
         )
-        noticing = StoreWatch(
-            self._store,
-            access,
-            loaders.noticed,
-            lambda: list({each.topic.uid: each.topic for each in loaders.subscriptions}.values()),
+        await self._exits.enter_async_context(
+            StoreWatch(
+                self._store,
+                access,
+                loaders.noticed,
+                lambda: list(
+                    {each.topic.uid: each.topic for each in loaders.subscriptions}.values()
+                ),
+            )
         )
-        self._exits.push_async_callback(noticing.stop)
-        noticing.start()
         for what, work in (("upkeep", self._keep_up), ("watching the clock", self._watch_clock)):
             self._exits.callback(supervise(what, work, self.metrics.failed).cancel)
-        await self._start_targets(self.parts)
-        self.metrics.watch(self._samples)
-        self.grpc = GrpcEdge(self.parts, self._door, roles=BROKER_ROLES)
-        self._exits.push_async_callback(self.grpc.stop)
-        await self.grpc.start(grpc_host, grpc_port)
-
-    async def _start_targets(self, parts: Parts) -> None:
         calls = self._calls
         if calls is None:
             caller = await self._exits.enter_async_context(Caller(Guard(LOOPBACK)))
             calls = Calls(caller=caller)
-        targets = Targets(parts, calls)
-        self._exits.push_async_callback(targets.stop)
-        targets.start()
+        await self._exits.enter_async_context(Targets(self.parts, calls))
+        self.metrics.watch(self._samples)
+        await self._listen(self.parts)
 
-    async def _start_http(self, host: str, port: int) -> None:
-        assert self.parts is not None
-        self.http = HttpEdge(self.parts, self._door, roles=BROKER_ROLES)
-        self._exits.push_async_callback(self.http.stop)
-        await self.http.start(host, port)
+    async def _listen(self, parts: Parts) -> None:
+        host, port = self._grpc_address
+        self.grpc = GrpcEdge(parts, self._door, roles=BROKER_ROLES, host=host, port=port)
+        await self._exits.enter_async_context(self.grpc)
+        if self._http_address is not None:
+            host, port = self._http_address
+            self.http = HttpEdge(parts, self._door, roles=BROKER_ROLES, host=host, port=port)
+            await self._exits.enter_async_context(self.http)
 
-    async def stop(self) -> None:
-        """Stop leasing, answer requests under way, and disconnect streams. May be called twice."""
+    async def _stop(self) -> None:
+        """Stop leasing, answer requests under way, and disconnect streams."""
         if self.parts is not None:
             self.parts.degradation.stop()
         if self.grpc is not None:

@@ -145,7 +145,7 @@ class _Cluster:
         return 0 if self.is_stopping else next((code for code in codes if code), 0)
 
     def wrote(self, node: str, line: str) -> None:
-        sys.stderr.write(self._shown(node, line))
+        sys.stderr.write(self._shown(node, line) + "\n")
 
     def ended(self, node: str, code: int) -> None:
         if not self.is_stopping:
@@ -157,7 +157,7 @@ class _Cluster:
         if not self._as_json:
             return f"[{self._listeners[node].port}] {line}"
         try:
-            return json.dumps({**json.loads(line), "node": node}) + "\n"
+            return json.dumps({**json.loads(line), "node": node})
         except (TypeError, ValueError):
             return line
 

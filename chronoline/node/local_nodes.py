@@ -5,40 +5,55 @@ The command starts them, as users do, each with a folder of its own and one list
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
-import socket
-import subprocess
+import signal
 import sys
-import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from chronoline.core.errors import ChronolineError
+from chronoline.runtime.child_process import PATIENCE_S, LineProcess
+from chronoline.runtime.service import Closing
+from chronoline.timers.http_client import TimersNode
 
-_PATIENCE_S = 60.0
 _LOOK_EVERY_S = 0.05
-_ASK_TIMEOUT_S = 10.0
 
 
 class Watcher(Protocol):
     """Observes nodes, each in a thread of its own."""
 
     def wrote(self, node: str, line: str) -> None:
-        """A line that the node wrote to stdout or stderr."""
+        """A line that the node wrote to stdout or stderr, without its end."""
 
     def ended(self, node: str, code: int) -> None:
         """The node's process has ended."""
 
 
-class TimerNodes:
-    """Processes, by their addresses."""
+class _NodeProcess(LineProcess):
+    """The process of one node, which ends with its input."""
+
+    is_guarded = False
+
+    def __init__(self, node: str, watcher: Watcher | None, **given: Any) -> None:
+        is_watched = watcher is not None
+        super().__init__(**given, reads_output=is_watched, reads_errors=is_watched)
+        self._node = node
+        self._watcher = watcher
+
+    def _take_line(self, line: str) -> None:
+        assert self._watcher is not None
+        self._watcher.wrote(self._node, line)
+
+    def _take_end(self, code: int) -> None:
+        assert self._watcher is not None
+        self._watcher.ended(self._node, code)
+
+
+class TimerNodes(Closing):
+    """Processes, by their addresses. They end with this process, however that ends."""
 
     def __init__(
         self,
@@ -47,25 +62,22 @@ class TimerNodes:
         keeps_logs: bool = False,
         watcher: Watcher | None = None,
         environment: Mapping[str, str] | None = None,
+        client: TimersNode | None = None,
     ) -> None:
         """Without a watcher only errors are logged, to stderr; with `keeps_logs` everything, beside the
-        folders.
+        folders. A watcher gets all output.
 
-        A watcher gets all output, and the nodes end with this process, however that ends. `environment`
-        replaces that of this process.
+        `environment` replaces that of this process. `client` shows the nodes its token, and trusts them.
         """
         self._folder = folder
         self._keeps_logs = keeps_logs
         self._watcher = watcher
         self._environment = os.environ if environment is None else environment
-        self._processes: dict[str, subprocess.Popen[Any]] = {}
-        self._threads: dict[str, threading.Thread] = {}
+        self._client = client or TimersNode("")
+        self._processes: dict[str, _NodeProcess] = {}
         self.nodes_file = folder / "nodes.toml"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self.kill(*self._processes)
 
     def write(
@@ -104,12 +116,17 @@ class TimerNodes:
         `environment` is added to that of all nodes. The process may open as many files as this one, or
         `descriptors`.
         """
-        command = [sys.executable, "-m", "chronoline", "up", "--quiet", "--roles", "timers"]
-        command += ["--timers", at or node, "--data", str(data or self.data(node))]
+        command = [sys.executable, "-m", "chronoline", "up", "--quiet", "--until-eof"]
+        command += [
+            "--roles",
+            "timers",
+            "--timers",
+            at or node,
+            "--data",
+            str(data or self.data(node)),
+        ]
         given = [f"replication.nodes={self.nodes_file}"]
-        if self._watcher is not None:
-            command.append("--until-eof")
-        else:
+        if self._watcher is None:
             given.append(f"log_level={'info' if self._keeps_logs else 'error'}")
         if at is not None:
             given.append(f"replication.address={node}")
@@ -117,33 +134,16 @@ class TimerNodes:
             command += ["--set", each]
         if descriptors is not None:
             command = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *command]
-        self._popen(node, command, {**self._environment, **(environment or {})})
-
-    def _popen(self, node: str, command: list[str], environment: dict[str, str]) -> None:
-        if self._watcher is not None:
-            process = subprocess.Popen(
-                command,
-                env=environment,
-                stdin=subprocess.PIPE,  # its end stops the node
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                # A terminal sends Ctrl-C to its whole session; the nodes get it once, from this process.
-                start_new_session=True,
-            )
-            self._processes[node] = process
-            watch = threading.Thread(
-                target=_watch, args=(self._watcher, node, process), daemon=True
-            )
-            self._threads[node] = watch
-            watch.start()
-            return
-        with ExitStack() as exits:
-            log = None
-            if self._keeps_logs:
-                log = exits.enter_context(self.data(node).with_suffix(".log").open("ab"))
-            self._processes[node] = subprocess.Popen(command, env=environment, stderr=log)
+        if node in self._processes:  # it has ended by itself
+            self.kill(node)
+        process = self._processes[node] = _NodeProcess(
+            node,
+            self._watcher,
+            command=command,
+            environment={**self._environment, **(environment or {})},
+            log_path=self.data(node).with_suffix(".log") if self._keeps_logs else None,
+        )
+        process.start()
 
     def await_ready(self, *nodes: str) -> None:
         """Wait until they pop timers; another process may have started them."""
@@ -151,21 +151,19 @@ class TimerNodes:
             self._await(node)
 
     def _await(self, node: str) -> None:
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             try:
                 if self.ask(node, "/v1/nodes")["ready"]:
                     return
-            except (OSError, http.client.HTTPException):
-                process = self._processes.get(node)
-                if process is not None and process.poll() is not None:
+            except ChronolineError:
+                if node in self._processes and not self.is_running(node):
                     break
             time.sleep(_LOOK_EVERY_S)  # it has no event for being ready
         raise ChronolineError(f"the node at {node} did not start")
 
     def is_running(self, node: str) -> bool:
-        process = self._processes.get(node)
-        return process is not None and process.poll() is None
+        return node in self._processes and self._processes[node].is_running
 
     @property
     def running(self) -> list[str]:
@@ -175,7 +173,7 @@ class TimerNodes:
         """The folder of a node, by default."""
         return self._folder / node.rpartition(":")[2]
 
-    def pid(self, node: str) -> int:
+    def pid(self, node: str) -> int | None:
         return self._processes[node].pid
 
     def signal(self, number: int, node: str) -> None:
@@ -184,28 +182,24 @@ class TimerNodes:
     def stop(self, node: str) -> int:
         """Stop a node as an operator does, and return its exit code."""
         process = self._processes.pop(node)
-        process.terminate()
-        return process.wait(_PATIENCE_S)
+        process.stop()
+        return process.wait()
 
     def wait(self) -> list[int]:
         """Wait until all have ended, and return their exit codes."""
-        for thread in self._threads.values():
-            thread.join()
-        return [process.wait() for process in self._processes.values()]
+        return [process.wait(None) for process in self._processes.values()]
 
     def kill(self, *nodes: str) -> None:
         """Kill nodes at once."""
         ended = [self._processes.pop(node) for node in nodes]
         for process in ended:
-            process.kill()
+            process.send_signal(signal.SIGKILL)
         for process in ended:
-            process.wait()
+            process.kill()
 
     def ask(self, node: str, path: str, method: str = "GET") -> Any:
         """The JSON of an answer."""
-        request = urllib.request.Request(f"http://{node}{path}", method=method)
-        with urllib.request.urlopen(request, timeout=_ASK_TIMEOUT_S) as response:
-            return json.load(response)
+        return self._client.at(node).ask(path, method)
 
     def reload(self, nodes: Sequence[str]) -> None:
         for node in nodes:
@@ -215,31 +209,8 @@ class TimerNodes:
         """Make each of them move timers to itself; returns the number of timers that they were offered."""
         moved = 0
         for node in nodes:
-            progress = self.ask(node, "/v1/resync", "POST")
-            while progress["running"]:
-                time.sleep(_LOOK_EVERY_S)  # it has no event for being done
-                progress = self.ask(node, "/v1/resync")
+            progress = self._client.at(node).resync()
             if progress["problems"]:
                 raise ChronolineError(f"the resync of {node} failed: {progress['problems'][0]}")
             moved += progress["timers"]
         return moved
-
-
-def _watch(watcher: Watcher, node: str, process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with process.stdout as lines:
-        for line in lines:
-            watcher.wrote(node, line)
-    code = process.wait()
-    process.stdin.close()
-    watcher.ended(node, code)
-
-
-def free_addresses(number: int) -> list[str]:
-    """Free addresses on loopback."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
-    return addresses

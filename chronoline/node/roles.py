@@ -97,8 +97,11 @@ async def _start_broker(
     from chronoline.node.broker_service import BrokerService  # noqa: PLC0415
 
     callbacks, secret = settings.callbacks, settings.callbacks.secret
+    grpc, http = settings.grpc_listener, settings.http_listener
     service = BrokerService(
         store,
+        grpc_address=(grpc.bracketed, grpc.port),
+        http_address=None if http is None else (http.host, http.port),
         limits=limits,
         admission=admission,
         door=door,
@@ -111,10 +114,7 @@ async def _start_broker(
             longest_wait_ms=callbacks.longest_wait_ms,
         ),
     )
-    exits.push_async_callback(service.stop)
-    grpc, http = settings.grpc_listener, settings.http_listener
-    at_http = () if http is None else (http.host, http.port)
-    await service.start(grpc.bracketed, grpc.port, *at_http)
+    await exits.enter_async_context(service)
     assert service.grpc is not None
     where = {"grpc": grpc.at(service.grpc.port)}
     if http is not None and service.http is not None:
@@ -135,7 +135,6 @@ async def _start_timers(
     """SIGHUP reads the list of nodes again, SIGUSR1 resyncs."""
     listener = settings.timers_listener
     service = TimerService(options, admits=request_check(door, listener.host), caller=caller)
-    exits.push_async_callback(service.stop)
 
     def on_signal(do: Callable[[TimerService], Coroutine[Any, Any, None]]) -> None:
         if service.node is not None and service.is_started:
@@ -146,7 +145,7 @@ async def _start_timers(
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, on_signal, _reload)
     loop.add_signal_handler(signal.SIGUSR1, on_signal, _resync)
-    await service.start()
+    await exits.enter_async_context(service)
     return f"{door.scheme}://{listener.at(service.port)}"
 
 

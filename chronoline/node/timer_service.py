@@ -23,6 +23,7 @@ from chronoline.runtime.admission import Admission
 from chronoline.runtime.descriptors import SHORTAGES
 from chronoline.runtime.listener import host_port
 from chronoline.runtime.metrics import counter, gauge
+from chronoline.runtime.service import AsyncService
 from chronoline.timers.calls import Calls
 from chronoline.timers.cluster import read_membership
 from chronoline.timers.http.server import TimersEdge
@@ -84,8 +85,8 @@ class ServiceOptions:
     insecure: bool = False
 
 
-class TimerService:
-    """Runs from `start` to `stop`; stopping twice, or before the start, is fine."""
+class TimerService(AsyncService):
+    """The timers of a node, from `start` to `stop`."""
 
     def __init__(
         self,
@@ -109,15 +110,8 @@ class TimerService:
     def me(self) -> str:
         return self._options.address or host_port(self._options.host, self.port)
 
-    async def start(self) -> None:
-        """Listens, loads the journal, syncs with the other nodes, and lets timers pop."""
-        try:
-            await self._start()
-        except BaseException:
-            await self.stop()
-            raise
-
     async def _start(self) -> None:
+        """Listens, loads the journal, syncs with the other nodes, and lets timers pop."""
         options = self._options
         membership = self._membership()
         journal = self._open_journal(options.data / "timers.db")
@@ -276,7 +270,7 @@ class TimerService:
             [((), share)],
         )
 
-    async def stop(self) -> None:
+    async def _stop(self) -> None:
         """Stops requests and pops; finishes and replicates pops under way, and closes the journal."""
         self.is_started = False
         await self._exits.aclose()

@@ -20,6 +20,7 @@ from chronoline.pipe.inputs import Input
 from chronoline.pipe.outputs.factory import open_output
 from chronoline.pipe.settings import PipeSettings
 from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.service import Service
 from chronoline.stores.contract import Store
 from chronoline.stores.members import pipe_members
 from chronoline.stores.purge_pace import PurgePace
@@ -30,7 +31,7 @@ _PURGE_ROWS = 5_000
 _EVERY_S = 1.0
 
 
-class PipeUpkeep:
+class PipeUpkeep(Service):
     """The upkeep of one pipe, from `start` to `stop`."""
 
     def __init__(
@@ -39,6 +40,7 @@ class PipeUpkeep:
         store: Store,
         topic: Topic,
         source: Input,
+        counters: Counters,
         *,
         node: str,
         kafka_clock: ReadClock,
@@ -47,6 +49,7 @@ class PipeUpkeep:
         self._store = store
         self._topic = topic
         self._input = source
+        self._counters = counters
         self._node = node
         self._clock = SystemClock()
         self._pace = PurgePace(_EVERY_S)
@@ -59,10 +62,10 @@ class PipeUpkeep:
         self._exits = contextlib.ExitStack()
         self._thread: threading.Thread | None = None
 
-    def start(self, counters: Counters) -> None:
-        thread = threading.Thread(
-            target=self._loop, args=(counters,), name="chronoline-upkeep", daemon=True
-        )
+    def start(self) -> None:
+        if self._thread is not None:
+            return
+        thread = threading.Thread(target=self._loop, name="chronoline-upkeep", daemon=True)
         thread.start()
         self._thread = thread  # after the start: a thread that did not start cannot be joined
 
@@ -72,17 +75,18 @@ class PipeUpkeep:
             self._thread.join()
         self._exits.close()
 
-    def _loop(self, counters: Counters) -> None:
-        chores: list[Callable[[], None]] = [
-            lambda: self._show_positions(counters),
-            self._purge,
-            lambda: self._move_dead_letters(counters),
-            lambda: self._measure_clocks(counters),
-        ]
+    def _loop(self) -> None:
         while not self._stop.wait(_EVERY_S):
-            for chore in chores:
+            for chore in (
+                self._show_positions,
+                self._purge,
+                self._move_dead_letters,
+                self._measure_clocks,
+            ):
                 self._do(chore)
-        self._do(chores[0])  # otherwise the input's tools would show a lag while the pipe is down
+        self._do(
+            self._show_positions
+        )  # otherwise the input's tools would show a lag while the pipe is down
 
     def _do(self, chore: Callable[[], None]) -> None:
         try:
@@ -92,14 +96,14 @@ class PipeUpkeep:
         except Exception:
             logger.exception("upkeep of pipe %r failed", self._topic.name)
 
-    def _show_positions(self, counters: Counters) -> None:
+    def _show_positions(self) -> None:
         mine = {
             account.partition: account.position
-            for account in self._store.input_accounts(counters.source)
+            for account in self._store.input_accounts(self._counters.source)
             if account.holder in (self._node, None)  # any pipe shows a partition without a holder
         }
         latest = self._input.latest()
-        counters.lag = sum(max(0, latest.get(each, 0) - mine[each]) for each in mine)
+        self._counters.lag = sum(max(0, latest.get(each, 0) - mine[each]) for each in mine)
         moved = {each: mine[each] for each in mine if self._committed.get(each) != mine[each]}
         if moved:
             self._input.commit(moved)
@@ -114,7 +118,7 @@ class PipeUpkeep:
             removed += purged
         self._pace.purged(removed)
 
-    def _move_dead_letters(self, counters: Counters) -> None:
+    def _move_dead_letters(self) -> None:
         if self._settings.dead_letters is None:
             return
         if self._relay is None:
@@ -129,8 +133,8 @@ class PipeUpkeep:
         members = pipe_members(self._store, self._topic)
         live = [each.name for each in members if each.alive(now_ms)]
         if live and min(live) == self._node:
-            counters.relayed += self._relay.run(self._stop.is_set)
+            self._counters.relayed += self._relay.run(self._stop.is_set)
 
-    def _measure_clocks(self, counters: Counters) -> None:
-        counters.clock_offset_ms = self._store_offset.measure()
-        counters.kafka_clock_offset_ms = self._kafka_offset.measure()
+    def _measure_clocks(self) -> None:
+        self._counters.clock_offset_ms = self._store_offset.measure()
+        self._counters.kafka_clock_offset_ms = self._kafka_offset.measure()

@@ -43,7 +43,8 @@ class LocalBroker(Service):
 
     def start(self) -> None:
         """Starts the broker; after a stop, on the same port."""
-        _run(self._start())
+        if self._node is None:
+            _run(self._start())
 
     async def _start(self) -> None:
         with needs("a broker", "server"):
@@ -51,8 +52,9 @@ class LocalBroker(Service):
                 BrokerService,
             )
 
-        node = BrokerService(self._store, **self._options)
-        await node.start("127.0.0.1", self._port)
+        at = ("127.0.0.1", self._port)
+        node = BrokerService(self._store, grpc_address=at, **self._options)
+        await node.start()
         assert node.grpc is not None
         self._node, self._port = node, node.grpc.port
 

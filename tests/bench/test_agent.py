@@ -46,10 +46,11 @@ def test_answer_is_not_awaited_forever(process: AgentProcess) -> None:
 
 def test_agent_ends_with_its_input_during_a_command(tmp_path: Path) -> None:
     process = AgentProcess(agent, tmp_path / "log")
+    process.start()
     assert process.ask("count") == {"settled": 0}
     # No server answers at this address, and the agent does not give up soon.
     process.begin("consume", line={"kind": "sdk", "address": "127.0.0.1:9", "topic": "t"})
-    process.close()
+    process.stop()
     assert process.wait() == 0
 
 

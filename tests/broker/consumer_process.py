@@ -7,67 +7,44 @@ of its message, and after a line on stdin the outcome of its ack.
 from __future__ import annotations
 
 import asyncio
-import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from chronoline.client.sync import Client
 from chronoline.core.errors import ChronolineError, Refused
+from chronoline.runtime.child_process import LineProcess
 
 ROOT = Path(__file__).parents[2]
 
 
-@dataclass(slots=True)
-class ConsumerProcess:
+class ConsumerProcess(LineProcess):
     """A running consumer process."""
 
-    process: subprocess.Popen[str]
     held: str = ""
     version: int = 0
 
-    async def _line(self) -> str:
-        assert self.process.stdout is not None
-        return (await asyncio.to_thread(self.process.stdout.readline)).strip()
-
     async def took(self) -> None:
         """Wait until the consumer has a message."""
-        self.held, version = (await self._line()).split()
+        self.held, version = (await asyncio.to_thread(self.read_line)).split()
         self.version = int(version)
-
-    def freeze(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
 
     async def ack(self) -> str:
         """Ack the message; returns `done`, the refusal, or the name of the error."""
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        return await self._line()
+        self.write_line("")
+        return await asyncio.to_thread(self.read_line)
 
 
 @asynccontextmanager
 async def consumer_process(
     address: str, consumer: str, lease_s: float
 ) -> AsyncIterator[ConsumerProcess]:
-    command = [
-        sys.executable,
-        "-m",
-        "tests.broker.consumer_process",
-        address,
-        consumer,
-        str(lease_s),
-    ]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
+    module = "tests.broker.consumer_process"
+    command = [sys.executable, "-m", module, address, consumer, str(lease_s)]
+    with ConsumerProcess(command, cwd=ROOT) as process:
         try:
-            yield ConsumerProcess(process)
+            yield process
         finally:
             process.kill()
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,6 +19,7 @@ from chronoline.broker.grpc.consumer_stream import ConsumerSession
 from chronoline.client.aio import AsyncClient
 from chronoline.core.change import Change
 from chronoline.core.permissions import Operation
+from chronoline.runtime.child_process import LineProcess
 from tests.broker.nodes import running
 
 ROOT = Path(__file__).parents[2]
@@ -71,11 +70,9 @@ WHERE: dict[str, Callable[[], None]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class DoomedBroker:
+class DoomedBroker(LineProcess):
     """A running broker process that will kill itself."""
 
-    process: subprocess.Popen[str]
     port: int
 
     def client(self, **given: Any) -> AsyncClient:
@@ -83,19 +80,19 @@ class DoomedBroker:
 
     async def died(self) -> None:
         """Wait until the process is killed."""
-        assert await asyncio.to_thread(self.process.wait, 60) == -signal.SIGKILL
+        assert await asyncio.to_thread(self.wait) == -signal.SIGKILL
 
 
 @asynccontextmanager
 async def doomed_broker(folder: Path, where: str) -> AsyncIterator[DoomedBroker]:
     """Start the process on the store of a folder; `running` can continue with the same store and port."""
     command = [sys.executable, "-m", "tests.broker.doomed_broker", str(folder), where]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    with DoomedBroker(command, cwd=ROOT) as broker:
         try:
-            assert process.stdout is not None
-            yield DoomedBroker(process, int(await asyncio.to_thread(process.stdout.readline)))
+            broker.port = int(await asyncio.to_thread(broker.read_line))
+            yield broker
         finally:
-            process.kill()
+            broker.kill()
 
 
 async def _serve(folder: Path) -> None:

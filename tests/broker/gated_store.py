@@ -49,11 +49,9 @@ async def running_gated(
     """A node on a SQLite file in a folder; one method of its store has a gate."""
     with open_store(f"sqlite:///{folder / 'timeline.db'}") as store:
         gated: Any = GatedStore(store, method)
-        node = BrokerService(gated, **given)
-        await node.start("127.0.0.1", 0)
-        try:
+        async with BrokerService(gated, grpc_address=("127.0.0.1", 0), **given) as node:
             assert node.grpc is not None
-            yield Running(node, f"127.0.0.1:{node.grpc.port}"), gated
-        finally:
-            gated.gate.set()
-            await node.stop()
+            try:
+                yield Running(node, f"127.0.0.1:{node.grpc.port}"), gated
+            finally:
+                gated.gate.set()

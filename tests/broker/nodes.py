@@ -35,10 +35,6 @@ async def running(place: Path | str, port: int = 0, **given: Any) -> AsyncIterat
     """A node on a SQLite file in a folder, or on the store that a URL names."""
     url = f"sqlite:///{place / 'timeline.db'}" if isinstance(place, Path) else place
     with open_store(url) as store:
-        node = BrokerService(store, **given)
-        await node.start("127.0.0.1", port)
-        try:
+        async with BrokerService(store, grpc_address=("127.0.0.1", port), **given) as node:
             assert node.grpc is not None
             yield Running(node, f"127.0.0.1:{node.grpc.port}")
-        finally:
-            await node.stop()

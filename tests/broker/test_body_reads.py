@@ -47,8 +47,8 @@ async def _asking(folder: Path, limits: Limits) -> AsyncIterator[tuple[Counting,
     """The store of a node, and the question."""
     with open_store(f"sqlite:///{folder / 'timeline.db'}") as store:
         counting: Any = Counting(store)
-        node = BrokerService(counting, limits=limits)
-        await node.start("127.0.0.1", 0)
+        node = BrokerService(counting, grpc_address=("127.0.0.1", 0), limits=limits)
+        await node.start()
         assert node.grpc is not None
         async with aio.insecure_channel(f"127.0.0.1:{node.grpc.port}") as channel:
             yield (

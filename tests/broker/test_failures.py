@@ -274,8 +274,9 @@ def test_broker_without_its_store_grants_no_lease() -> None:
         healed, asked = asyncio.Event(), asyncio.Semaphore(0)
         with MemoryStore() as store:
             tap = Tap(store)
-            node = BrokerService(tap)  # type: ignore[arg-type]  # it has every method of a store
-            await node.start("127.0.0.1", 0)
+            # The tap has every method of a store.
+            node = BrokerService(tap, grpc_address=("127.0.0.1", 0))  # type: ignore[arg-type]
+            await node.start()
             assert node.grpc is not None
             async with AsyncClient(f"127.0.0.1:{node.grpc.port}") as client:
                 await client.create_topic("jobs")
@@ -323,9 +324,9 @@ def test_frozen_consumer_is_refused_after_its_lease(tmp_path: Path) -> None:
             await client.send("jobs", b"work", id="a")
             async with consumer_process(broker.address, "frozen", 1) as holder:
                 await holder.took()
-                holder.freeze()
+                holder.pause()
                 again = await _next(client, "other", lease=60)
-                holder.thaw()
+                holder.resume()
                 assert await holder.ack() in ("lapsed", "not_holder", "stale")
                 assert not again.is_lost
                 await again.ack()
@@ -341,11 +342,11 @@ def test_frozen_consumer_is_fenced_by_its_twin(tmp_path: Path) -> None:
             await client.send("jobs", b"work", id="a")
             async with consumer_process(broker.address, "c", 60) as twin:
                 await twin.took()
-                twin.freeze()
+                twin.pause()
                 lease = await _next(client, "c")  # at once, long before the lease is over
                 assert (lease.id, lease.attempts, lease.redelivered) == ("a", 0, True)
                 assert lease.version > twin.version
-                twin.thaw()
+                twin.resume()
                 assert await twin.ack() in ("ConsumerReplaced", "OutcomeUnknown", "stale")
                 assert (await client.count("jobs")).total == 1
                 await lease.ack()

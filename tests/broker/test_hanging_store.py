@@ -60,8 +60,8 @@ async def _hanging(
     """A node with a call under way to its hanging store."""
     with _HangingStore() as store:
         topic = store.create_topic("jobs", now_ms=0)
-        node = BrokerService(store, patience_s=patience_s)
-        await node.start("127.0.0.1", 0)
+        node = BrokerService(store, grpc_address=("127.0.0.1", 0), patience_s=patience_s)
+        await node.start()
         assert node.parts is not None
         carrier = node.parts.carrier
         asking: asyncio.Future[Any] = asyncio.ensure_future(

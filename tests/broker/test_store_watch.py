@@ -97,12 +97,10 @@ async def _noticing(patience_s: float = 60) -> AsyncIterator[_Scene]:
     with _Store() as store:
         access = StoreAccess(store, SystemClock(), BrokerMetrics(), patience_s=patience_s)
         scene = _Scene(store)
-        noticing = StoreWatch(store, access, scene.told.put_nowait, scene.served)
-        noticing.start()
         try:
-            yield scene
+            async with StoreWatch(store, access, scene.told.put_nowait, scene.served):
+                yield scene
         finally:
-            await noticing.stop()
             store.gate.set()
             await access.stop()
 

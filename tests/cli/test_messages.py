@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -16,6 +15,7 @@ from chronoline.cli.messages import line_batches
 from chronoline.client import Client, Outcome, Outcomes, ToSend
 from chronoline.core.errors import InvalidInput
 from chronoline.core.outcome import Refusal
+from chronoline.runtime.child_process import LineProcess
 from tests.cli.command import Command
 
 # Sending
@@ -166,26 +166,16 @@ def test_failed_batch_is_reported_with_its_lines(command: Command, topic: str) -
 
 def test_id_is_printed_before_the_next_line(address: str, topic: str) -> None:
     """So that a program can write a line and wait for its id."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "chronoline", "send", topic, "--lines"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "CHRONOLINE_ADDRESS": address},
-    ) as process:
-        try:
-            assert process.stdin
-            assert process.stdout
-            ids = set()
-            for line in (b"one\n", b"two\n"):
-                process.stdin.write(line)
-                process.stdin.flush()
-                ids.add(process.stdout.readline())
-            assert len(ids) == 2
-            process.stdin.close()
-            assert process.wait() == 0
-        finally:
-            process.kill()
+    command = [sys.executable, "-m", "chronoline", "send", topic, "--lines"]
+    environment = {**os.environ, "CHRONOLINE_ADDRESS": address}
+    with LineProcess(command, environment=environment) as process:
+        ids = set()
+        for line in ("one", "two"):
+            process.write_line(line)
+            ids.add(process.read_line())
+        assert len(ids) == 2
+        process.close_input()
+        assert process.wait() == 0
 
 
 class Trickle:

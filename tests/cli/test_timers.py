@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.node.local_nodes import free_addresses
+from chronoline.runtime.child_process import free_addresses
 from chronoline.timers.membership import replicas_of
 from tests.cli.command import Command
 from tests.deadline import run_scene, until

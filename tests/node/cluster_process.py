@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from chronoline.node.local_nodes import TimerNodes
+from chronoline.runtime.child_process import free_addresses
 from tests.node.processes import started
 
 SIZE = 3
@@ -45,8 +45,7 @@ def make(address: str, *, interval_s: float, uri: str, **headers: str) -> str:
 
 @contextmanager
 def cluster_process(folder: Path, *given: str) -> Iterator[ClusterProcess]:
-    first = free_in_a_row(SIZE)
-    addresses = [f"127.0.0.1:{first + index}" for index in range(SIZE)]
+    addresses = free_addresses(SIZE)
     options = ["--roles=timers", f"--nodes={SIZE}", f"--timers={addresses[0]}", "--data=here"]
     with started(folder, *options, *given) as process, TimerNodes(folder / "here") as nodes:
         assert process.stdout
@@ -60,16 +59,3 @@ def cluster_process(folder: Path, *given: str) -> Iterator[ClusterProcess]:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=60)
-
-
-def free_in_a_row(number: int) -> int:
-    """Return the first of `number` consecutive free ports."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as found:
-            first: int = found.getsockname()[1]
-            try:
-                for port in range(first + 1, first + number):
-                    socket.create_server(("127.0.0.1", port)).close()
-            except (OSError, OverflowError):
-                continue
-        return first

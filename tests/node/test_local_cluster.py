@@ -6,9 +6,7 @@ import os
 import re
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -16,27 +14,14 @@ import pytest
 
 from chronoline.core.errors import InvalidInput
 from chronoline.node.local_cluster import run_cluster
-from chronoline.node.local_nodes import free_addresses
 from chronoline.node.process import run_node
 from chronoline.node.settings import NodeSettings
+from chronoline.runtime.child_process import LineProcess, free_addresses
 from tests.certificates import make_certificate
 from tests.cli.command import Command
 from tests.deadline import run_scene, until
-from tests.node.cluster_process import ClusterProcess, cluster_process, free_in_a_row, make
+from tests.node.cluster_process import ClusterProcess, cluster_process, make
 from tests.node.processes import COMMAND, call, environment, started
-
-
-@contextmanager
-def listening(port: str) -> Iterator[subprocess.Popen[str]]:
-    """`chronoline timers listen`, when it listens."""
-    words = [*COMMAND, "timers", "listen", port]
-    with subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout
-            assert f"http://127.0.0.1:{port}/" in process.stdout.readline()
-            yield process
-        finally:
-            process.kill()
 
 
 def test_commands_of_the_banner_work(tmp_path: Path) -> None:
@@ -51,16 +36,17 @@ def test_commands_of_the_banner_work(tmp_path: Path) -> None:
         assert "calls   the public internet, and 127.0.0.0/8, ::1/128" in banner
         assert "chronoline timers listen 9000" in banner
         assert f"curl -si http://{address}/timers -d '" in banner
-        with listening(port) as receiver:
+        listen = [*COMMAND, "timers", "listen", port]
+        with LineProcess(listen, environment=environment()) as receiver:
+            assert f"http://127.0.0.1:{port}/" in receiver.read_line()
             make(address, interval_s=0.01, uri=f"http://127.0.0.1:{port}/pop")
-            assert receiver.stdout
-            shown = receiver.stdout.readline()
-            assert re.fullmatch(r"[0-9:.]{12}  /pop  sequence 1  hello\n", shown)
+            shown = receiver.read_line()
+            assert re.fullmatch(r"[0-9:.]{12}  /pop  sequence 1  hello", shown)
             command = Command(address)
             while command.json("timers", "list"):  # it is shown before it is answered
                 pass
             receiver.send_signal(signal.SIGINT)
-            assert receiver.wait(60) == 0
+            assert receiver.wait() == 0
         # A token is needed from now on.
         command.token = call(tmp_path, "token", "create", "me").stdout.strip()
         assert command.json("timers", "list") == []
@@ -245,7 +231,7 @@ def test_folder_with_timers_of_another_layout_is_refused(tmp_path: Path) -> None
 def test_folder_of_running_nodes_is_left_alone(cluster: ClusterProcess) -> None:
     listed = cluster.nodes.nodes_file.read_text()
     data = cluster.nodes.nodes_file.parent
-    timers = f"--timers=127.0.0.1:{free_in_a_row(3)}"
+    timers = f"--timers={free_addresses(3)[0]}"
     again = call(data, "up", "--roles=timers", "--nodes=3", f"--data={data}", timers)
     assert again.returncode == 1
     assert "another process has" in again.stderr

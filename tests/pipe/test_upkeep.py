@@ -102,13 +102,9 @@ def kept(
     chosen: PipeSettings, store: Store, topic: Topic, source: Shown, node: str = "a"
 ) -> Iterator[Counters]:
     counters = Counters()
-    upkeep = PipeUpkeep(chosen, store, topic, source, node=node, kafka_clock=lambda: None)
     counters.source = source_name(chosen, "7")
-    upkeep.start(counters)
-    try:
+    with PipeUpkeep(chosen, store, topic, source, counters, node=node, kafka_clock=lambda: None):
         yield counters
-    finally:
-        upkeep.stop()
 
 
 def take_in(store: Store, topic: Topic, chosen: PipeSettings, node: str, *letters: str) -> None:

@@ -21,8 +21,8 @@ from aiohttp import web
 
 from chronoline.callbacks.caller import CallLimits
 from chronoline.core.errors import StoreBusy
-from chronoline.node.local_nodes import free_addresses
 from chronoline.node.timer_service import ServiceOptions, TimerService
+from chronoline.runtime.child_process import free_addresses
 from chronoline.timers.journal import Journal
 from chronoline.timers.membership import replicas_of
 from chronoline.timers.node import TimerNode

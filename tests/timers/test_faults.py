@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.node.local_nodes import free_addresses
 from chronoline.node.timer_service import ServiceOptions, TimerService
+from chronoline.runtime.child_process import free_addresses
 from chronoline.timers.timer import Version
 from tests.deadline import run_scene, until
 from tests.timers.scene import HOUR_MS, NOWHERE, Cluster, cluster, receiving, refuse_once, timer

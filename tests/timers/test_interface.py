@@ -14,8 +14,8 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.test_utils import make_mocked_request
 
 from chronoline.core.errors import InvalidInput
-from chronoline.node.local_nodes import free_addresses
 from chronoline.node.timer_service import ServiceOptions, TimerService
+from chronoline.runtime.child_process import free_addresses
 from chronoline.timers.http.responses import Refusal, read_body
 from tests.deadline import run_scene, until
 from tests.timers.scene import Answered, Cluster, cluster, receiving, timer

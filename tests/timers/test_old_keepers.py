@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from chronoline.node.local_nodes import free_addresses
+from chronoline.runtime.child_process import free_addresses
 from chronoline.timers.membership import replicas_of
 from tests.deadline import run_scene, until
 from tests.timers.scene import Cluster, cluster, timer

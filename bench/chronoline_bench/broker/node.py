@@ -18,8 +18,10 @@ class Agent:
 
     async def serve(self, url: str) -> Figures:
         """Starts a broker on a store; returns its port and process id."""
-        self._node = BrokerService(self._store.enter_context(open_store(url)))
-        await self._node.start("127.0.0.1", 0)
+        self._node = BrokerService(
+            self._store.enter_context(open_store(url)), grpc_address=("127.0.0.1", 0)
+        )
+        await self._node.start()
         search_seldom()  # as `chronoline up` does
         assert self._node.grpc is not None
         return {"port": self._node.grpc.port, "pid": os.getpid()}

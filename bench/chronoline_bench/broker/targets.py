@@ -108,7 +108,7 @@ class Broker(Closing):
         return BrokerTarget(self.database, self._address, made)
 
     def close(self) -> None:
-        self._node.close()
+        self._node.stop()
         self.database.close()
 
 

@@ -22,9 +22,9 @@ from types import ModuleType
 from typing import Any
 
 from chronoline.core.errors import ChronolineError
+from chronoline.runtime.child_process import PATIENCE_S as END_S
+from chronoline.runtime.child_process import LineProcess
 from chronoline.runtime.tasks import TaskSet
-from chronoline_bench.servers.child import PATIENCE_S as END_S
-from chronoline_bench.servers.child import Child
 
 PATIENCE_S = 120.0
 _PROGRAM = "chronoline_bench.harness.agent"
@@ -34,24 +34,29 @@ Figures = dict[str, Any]
 """The answer to a command."""
 
 
-class AgentProcess(Child):
+class AgentProcess(LineProcess):
     """The bench's end of an agent."""
 
+    is_guarded = False  # it ends with its input
+
     def __init__(self, module: ModuleType | str, log_path: Path) -> None:
-        self._module = module if isinstance(module, str) else module.__name__
-        self._is_ready = False
-        super().__init__([sys.executable, "-m", _PROGRAM, self._module], log_path=log_path)
+        name = module if isinstance(module, str) else module.__name__
+        super().__init__([sys.executable, "-m", _PROGRAM, name], log_path=log_path)
+        self.name = f"the agent {name.removeprefix('chronoline_bench.')}"
+
+    def _prepare(self) -> None:
+        self._has_begun = False
 
     def begin(self, do: str, **arguments: Any) -> None:
         """Sends a command as soon as the agent is ready; `answer` waits for its end."""
-        if not self._is_ready:
-            self.hear(_READY, PATIENCE_S)
-            self._is_ready = True
-        self.say(json.dumps({"do": do, **arguments}))
+        if not self._has_begun:
+            self.read_line(_READY, PATIENCE_S)
+            self._has_begun = True
+        self.write_line(json.dumps({"do": do, **arguments}))
 
     def answer(self, patience_s: float = PATIENCE_S) -> Figures:
         """Returns the next command's answer. Raises `ChronolineError` if the command failed."""
-        answer: dict[str, Any] = json.loads(self.hear("{", patience_s))
+        answer: dict[str, Any] = json.loads(self.read_line("{", patience_s))
         if "error" in answer:
             raise ChronolineError(answer["error"])
         done: Figures = answer["done"]
@@ -61,18 +66,13 @@ class AgentProcess(Child):
         self.begin(do, **arguments)
         return self.answer(patience_s)
 
-    def close(self) -> None:
+    def stop(self, patience_s: float = END_S) -> None:
         """Closes its input, and waits until it has ended."""
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_S)
+        if self.is_running:
+            self.close_input()
+            with suppress(subprocess.TimeoutExpired):
+                self.wait(patience_s)
         self.kill()
-
-    @property
-    def _name(self) -> str:
-        return f"the agent {self._module.removeprefix('chronoline_bench.')}"
 
 
 # The agent's end

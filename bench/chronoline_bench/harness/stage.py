@@ -67,13 +67,15 @@ class Stage(Closing):
         return self._agents[key]
 
     def new_agent(self, module: ModuleType) -> AgentProcess:
-        """Starts an agent that the caller closes."""
-        return AgentProcess(module, self.session.folder / "agents.log")
+        """Starts an agent that the caller stops."""
+        agent = AgentProcess(module, self.session.folder / "agents.log")
+        agent.start()
+        return agent
 
     def end_agents(self) -> None:
         """Ends the shared agents; also after a failed case, since their state is unknown then."""
         while self._agents:
-            self._agents.popitem()[1].close()
+            self._agents.popitem()[1].stop()
 
     # Messages
 

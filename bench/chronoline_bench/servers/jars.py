@@ -13,17 +13,17 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
 from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra
+from chronoline.runtime.child_process import LineProcess
 
 LOCK_PATH = Path(__file__).with_name("jars.lock")
 
@@ -198,31 +198,25 @@ def _run_maven(pom: str, *arguments: str) -> None:
     with tempfile.TemporaryDirectory(prefix="chronoline-maven-") as folder:
         pom_path = Path(folder, "pom.xml")
         pom_path.write_text(pom, "utf-8")
-        with subprocess.Popen(
-            [maven, "--batch-mode", "--file", str(pom_path), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=folder,
-        ) as process:
-            assert process.stdout is not None
-            said = _follow(process.stdout)
-    if process.returncode:
-        raise ChronolineError(f"Maven failed to fetch jars; it said:\n{said}")
+        command = [maven, "--batch-mode", "--file", str(pom_path), *arguments]
+        with _Maven(command, cwd=Path(folder), reads_errors=True) as process:
+            code = process.wait(None)
+    if code:
+        raise ChronolineError(f"Maven failed to fetch jars; it said:\n{process.said}")
 
 
-def _follow(output: Iterable[str]) -> str:
-    """Reports Maven's progress; returns the end of its output."""
+class _Maven(LineProcess):
+    """Reports Maven's progress, and keeps the end of its output."""
+
     said = ""
-    jars = 0
-    for line in output:
-        said = (said + line)[-_SAID_WHEN_FAILED:]
+    _jars = 0
+
+    def _take_line(self, line: str) -> None:
+        self.said = f"{self.said}{line}\n"[-_SAID_WHEN_FAILED:]
         if "Configured Artifact" in line:
-            jars += 1
-            if jars % _SAY_EVERY == 0:
-                _say(f"  {jars} jars")
-    return said
+            self._jars += 1
+            if self._jars % _SAY_EVERY == 0:
+                _say(f"  {self._jars} jars")
 
 
 def _pom(inside: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from chronoline.node.local_nodes import free_addresses
+from chronoline.runtime.child_process import free_addresses
 from chronoline_bench.report import PERCENTILES, Wanted
 from chronoline_bench.timers.requests import When, now_us
 from chronoline_bench.timers.stage import FACTOR, Cluster, Pops, TimerStage

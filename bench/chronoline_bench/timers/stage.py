@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from chronoline.node.local_nodes import TimerNodes, free_addresses
+from chronoline.node.local_nodes import TimerNodes
+from chronoline.runtime.child_process import free_addresses
 from chronoline.timers.plan import Plan
 from chronoline_bench.harness.agent import PATIENCE_S, AgentProcess
 from chronoline_bench.harness.passage import Arrivals, Passage, take_pairs

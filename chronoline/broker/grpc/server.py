@@ -31,6 +31,7 @@ from chronoline.core.errors import (
     Unauthenticated,
 )
 from chronoline.runtime.admission import Admitted, client_key
+from chronoline.runtime.service import AsyncService
 from chronoline.runtime.tasks import supervise
 from chronoline.wire.codes import FAILURE_KEY, STATUS, failure_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
@@ -75,11 +76,18 @@ _REVOKED = "the broker asks for a token; the one of this stream was revoked"
 AnySession = Session[Any, Any]
 
 
-class GrpcEdge:
-    """Listens from `start` to `stop`."""
+class GrpcEdge(AsyncService):
+    """Listens from `start` to `stop`; then it does not start again."""
 
-    def __init__(self, parts: Parts, door: Door, *, roles: tuple[str, ...]) -> None:
+    grace_s = 2.0
+    """The longest time for calls under way when it stops."""
+
+    def __init__(
+        self, parts: Parts, door: Door, *, roles: tuple[str, ...], host: str, port: int
+    ) -> None:
+        """Port 0 picks a free port."""
         self._parts = parts
+        self._host = host
         self._door = door
         self._roles = roles
         # By stream, the hash of its token.
@@ -88,13 +96,13 @@ class GrpcEdge:
         self._server: aio.Server | None = None
         self._looking: asyncio.Task[None] | None = None
         self._stopping = False
-        self.port = 0
+        self.port = port
 
     @property
     def sessions(self) -> tuple[AnySession, ...]:
         return tuple(self._sessions)
 
-    async def start(self, host: str, port: int) -> None:
+    async def _start(self) -> None:
         """Raises `InvalidInput` if it cannot listen at the address."""
         most_bytes = self._parts.limits.frame_bytes + _FRAME_SPARE_BYTES
         server = aio.server(
@@ -125,7 +133,7 @@ class GrpcEdge:
             server.add_generic_rpc_handlers(
                 (grpc.method_handlers_generic_handler(service, handlers),)
             )
-        address = f"{host}:{port}"
+        address = f"{self._host}:{self.port}"
         credentials = self._door.grpc_credentials()
         try:
             if credentials is None:
@@ -136,24 +144,20 @@ class GrpcEdge:
             raise InvalidInput(
                 f"gRPC cannot listen at {address}: is it taken by another process? {error}"
             ) from None
-        calls.address = f"{host}:{self.port}"
+        calls.address = f"{self._host}:{self.port}"
         await server.start()
         self._server = server
         self._looking = supervise(
             "looking after streams", self._look_after, self._parts.metrics.failed
         )
 
-    async def stop(self, grace_s: float = 2.0) -> None:
-        """Disconnects all streams, and returns when they have ended. May be called twice.
-
-        Nothing more is leased to them from the start.
-        """
+    async def _stop(self) -> None:
+        """Disconnects all streams, to which nothing more is leased, and returns when they have ended."""
         self.go_away()
         if self._looking is not None:
             self._looking.cancel()
         if self._server is not None:
-            await self._server.stop(grace_s)
-            self._server = None
+            await self._server.stop(self.grace_s)
 
     def go_away(self) -> None:
         """Disconnects all streams: nothing more is leased to them, and new ones are refused."""

@@ -37,6 +37,7 @@ from chronoline.core.message import Lease, LeasedMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 from chronoline.runtime.message_ids import new_id
+from chronoline.runtime.service import AsyncService
 from chronoline.runtime.tasks import supervise
 from chronoline.stores.contract import Notice
 
@@ -158,8 +159,8 @@ class Poller:
             poll.wake()
 
 
-class Pollers:
-    """All pollers of a node. Owned by the event loop."""
+class Pollers(AsyncService):
+    """All pollers of a node, from `start` to `stop`; then it does not start again."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -170,7 +171,7 @@ class Pollers:
         self._looking: asyncio.Task[None] | None = None
         self._stopping = False
 
-    def start(self) -> None:
+    async def _start(self) -> None:
         self._looking = supervise(
             "looking after polls", self._look_after, self._parts.metrics.failed
         )
@@ -182,8 +183,8 @@ class Pollers:
             for poll in poller.polls:
                 poll.wake()
 
-    async def stop(self) -> None:
-        """Give back what was not handed over. May be called twice."""
+    async def _stop(self) -> None:
+        """Give back what was not handed over."""
         self.end_polls()
         if self._looking is not None:
             self._looking.cancel()

@@ -29,6 +29,7 @@ from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.topics import TopicsByName
 from chronoline.core.errors import InvalidInput, TooMuch
 from chronoline.runtime.listener import CappedListener, host_port, listen
+from chronoline.runtime.service import AsyncService
 
 _KEEP_ALIVE_S = 75
 """A connection without a request is closed after this time."""
@@ -40,32 +41,36 @@ _SEND_BUFFER_BYTES = 256 * 1024
 """The system's own buffer of an answer. With a larger one a slow reader looks like one that does not read."""
 
 
-class HttpEdge:
-    """Listens from `start` to `stop`."""
+class HttpEdge(AsyncService):
+    """Listens from `start` to `stop`; then it does not start again."""
 
-    def __init__(self, parts: Parts, door: Door, *, roles: tuple[str, ...]) -> None:
+    def __init__(
+        self, parts: Parts, door: Door, *, roles: tuple[str, ...], host: str, port: int
+    ) -> None:
+        """Port 0 picks a free port."""
         self._parts = parts
         self._door = door
+        self._host = host.strip("[]")
         self._backlog = Backlog(parts.access, parts.topics, parts.clock, parts.metrics)
         self._pollers = Pollers(parts)
         self._admin = AdminRoutes(parts, self._backlog, roles=roles)
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
-        self.port = 0
+        self.port = port
 
     @property
     def connections(self) -> int:
         """The number of open connections."""
         return 0 if self._server is None else len(self._server.server_state.connections)
 
-    async def start(self, host: str, port: int) -> None:
+    async def _start(self) -> None:
         """Raises `InvalidInput` if it cannot listen at the address."""
-        host = host.strip("[]")
+        host = self._host
         try:
-            listener = listen(host, port, most=self._parts.limits.connections)
+            listener = listen(host, self.port, most=self._parts.limits.connections)
         except (OSError, OverflowError) as error:
             raise InvalidInput(
-                f"HTTP cannot listen at {host}:{port}: is it taken by another process? {error}"
+                f"HTTP cannot listen at {host}:{self.port}: is it taken by another process? {error}"
             ) from None
         try:
             self._server = _Server(self._config(host, listener))
@@ -74,16 +79,17 @@ class HttpEdge:
             raise
         self.port = listener.getsockname()[1]
         self._admin.address = host_port(host, self.port)
-        self._pollers.start()
+        await self._pollers.start()
         self._serving = asyncio.create_task(self._server.serve([listener]), name="http")
         up = asyncio.create_task(self._server.is_up.wait())
         await asyncio.wait([up, self._serving], return_when=asyncio.FIRST_COMPLETED)
         if self._serving.done():
             up.cancel()
-            await self._serving  # raises the reason
+            failed, self._serving = self._serving, None
+            await failed  # raises the reason
 
-    async def stop(self) -> None:
-        """Answers the waiting polls, and returns when all requests are answered. May be called twice."""
+    async def _stop(self) -> None:
+        """Answers the waiting polls, and returns when all requests are answered."""
         self._pollers.end_polls()
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True

@@ -11,6 +11,7 @@ from chronoline.broker.targets.calls import Calls
 from chronoline.broker.targets.target import Target
 from chronoline.core.errors import ChronolineError, InvalidInput, TopicNotFound
 from chronoline.core.topic import Topic
+from chronoline.runtime.service import AsyncService
 from chronoline.runtime.tasks import supervise
 
 logger = logging.getLogger(__name__)
@@ -23,8 +24,8 @@ _AT_ONCE = 16
 """The most targets that begin together, since the store's queue is bounded."""
 
 
-class Targets:
-    """Runs from `start` to `stop`. Owned by the event loop."""
+class Targets(AsyncService):
+    """Calls the targets from `start` to `stop`."""
 
     def __init__(self, parts: Parts, calls: Calls) -> None:
         self._parts = parts
@@ -36,11 +37,10 @@ class Targets:
         self._problems: dict[int, str] = {}
         self._looking: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
+    async def _start(self) -> None:
         self._looking = supervise("looking for targets", self._look, self._parts.metrics.failed)
 
-    async def stop(self) -> None:
-        """May be called twice."""
+    async def _stop(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)

@@ -137,6 +137,7 @@ class Pipe(Closing):
             self._store,
             self.topic,
             self._input,
+            self.counters,
             node=self.node,
             kafka_clock=self._kafka_clock(opened),
         )
@@ -157,7 +158,7 @@ class Pipe(Closing):
             lane.start()
 
     def _start_threads(self) -> None:
-        self._upkeep.start(self.counters)
+        self._upkeep.start()
         for name, work in (
             ("chronoline-heartbeat", self._show_life),
             ("chronoline-supervisor", self._look_after),

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from chronoline.pipe.spark.lane_query import OBSERVED
 from chronoline.runtime.backoff import Backoff, Waits
+from chronoline.runtime.service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ _HEALTHY_S = 60.0
 """After a query ran this long, the waits begin with the shortest again."""
 
 
-class SupervisedQuery:
+class SupervisedQuery(Service):
     """One query and its restarts. `start` creates a new one each time."""
 
     def __init__(self, name: str, start: Callable[[], StreamingQuery]) -> None:
@@ -41,6 +42,8 @@ class SupervisedQuery:
         self.restarts = 0
 
     def start(self) -> None:
+        if self._query is not None:
+            return
         self._query = self._start()
         self._seen = self._moved_to = -1
         self._started_s = time.monotonic()

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from chronoline.core.errors import MissingExtra
+from chronoline.runtime.child_process import LineProcess
 from chronoline_bench.servers.faketime import FakeTime, find_library
 from tests.conftest import miss
 from tests.testing.debian_programs import stand_in, write
@@ -33,25 +33,19 @@ def moved(tmp_path: Path) -> FakeTime:
 
 
 @pytest.fixture
-def process(moved: FakeTime) -> Iterator["subprocess.Popen[str]"]:
-    pipe = subprocess.PIPE
+def process(moved: FakeTime) -> Iterator[LineProcess]:
     command = [sys.executable, "-c", GLANCING]
-    with subprocess.Popen(
-        command, env=os.environ | moved.environment, stdin=pipe, stdout=pipe, text=True
-    ) as process:
+    with LineProcess(command, environment=os.environ | moved.environment) as process:
         yield process
 
 
-def glance(process: "subprocess.Popen[str]") -> list[float]:
+def glance(process: LineProcess) -> list[float]:
     """Returns the process's wall clock and monotonic clock."""
-    assert process.stdin
-    assert process.stdout
-    process.stdin.write("\n")
-    process.stdin.flush()
-    return [float(each) for each in process.stdout.readline().split()]
+    process.write_line("")
+    return [float(each) for each in process.read_line().split()]
 
 
-def test_only_the_wall_clock_is_moved(moved: FakeTime, process: "subprocess.Popen[str]") -> None:
+def test_only_the_wall_clock_is_moved(moved: FakeTime, process: LineProcess) -> None:
     for by_s in (0, 1_000, -1_000, 0.5):
         moved.move(by_s)
         before_s, counted_before_s = time.time(), time.monotonic()

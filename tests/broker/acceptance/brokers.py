@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import socket
+import os
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from chronoline.client.aio import AsyncClient
-from chronoline_bench.servers.child import Child
+from chronoline.runtime.child_process import LineProcess, free_ports
 
 _PATIENCE_S = 60
 
@@ -32,32 +32,34 @@ class BrokerProcess:
         self._environment = environment or {}
         self._settings = [part for each in settings for part in ("--set", each)]
         self._store = store
-        self.port = _free_port()
+        self.port, http_port = free_ports(2)
         self.address = f"127.0.0.1:{self.port}"
-        self.http_address = f"127.0.0.1:{_free_port()}" if http else ""
-        self._process: Child | None = None
+        self.http_address = f"127.0.0.1:{http_port}" if http else ""
+        self._process: LineProcess | None = None
 
     async def start(self) -> None:
         """Start the process and wait until it answers."""
         store = [] if self._store is None else ["--store", self._store]
-        self._process = Child(
+        self._process = LineProcess(
             [
                 *(sys.executable, "-m", "chronoline", "up", "--data", str(self._folder)),
                 *("--grpc", self.address, "--http", self.http_address, *store, *self._settings),
             ],
             log_path=self._folder / "broker.log",
-            environment=self._environment,
-            hear=False,
+            environment={**os.environ, **self._environment},
+            reads_output=False,
         )
+        self._process.start()
         await answering(self.address)
 
     @property
-    def process(self) -> Child:
+    def process(self) -> LineProcess:
         assert self._process is not None
         return self._process
 
     @property
     def pid(self) -> int:
+        assert self.process.pid is not None
         return self.process.pid
 
     def kill(self) -> None:
@@ -71,7 +73,8 @@ class BrokerProcess:
 
     async def stop(self) -> int:
         """Stop the process by SIGTERM; returns its exit code."""
-        return await asyncio.to_thread(self.process.stop, _PATIENCE_S)
+        await asyncio.to_thread(self.process.stop, _PATIENCE_S)
+        return self.process.wait()
 
     def log(self) -> str:
         return self.process.log
@@ -104,9 +107,3 @@ async def answering(address: str) -> None:
                 await asyncio.sleep(0.05)  # the process gives no sign before it listens
             else:
                 return
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

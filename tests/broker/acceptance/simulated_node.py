@@ -59,9 +59,12 @@ class SimulatedNode:
     async def start(self) -> None:
         self._store = _Severed(self._opened.enter_context(open_store(self._url)))
         node = BrokerService(
-            self._store, clock=self.clock, limits=Limits(clock_bound_ms=_NO_BOUND_MS)
+            self._store,
+            grpc_address=("127.0.0.1", self._port),
+            clock=self.clock,
+            limits=Limits(clock_bound_ms=_NO_BOUND_MS),
         )
-        await node.start("127.0.0.1", self._port)
+        await node.start()
         assert node.grpc is not None
         self._node, self._port = node, node.grpc.port
 
@@ -77,7 +80,8 @@ class SimulatedNode:
         assert self._node is not None
         assert self._node.grpc is not None
         self._store.cut = True
-        await self._node.grpc.stop(0)
+        self._node.grpc.grace_s = 0
+        await self._node.grpc.stop()
         await self.stop()
 
     def turn(self, to_ms: int) -> None:

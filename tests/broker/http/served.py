@@ -80,15 +80,12 @@ async def serving(place: Path | Store, **given: Any) -> AsyncIterator[Served]:
             async with serving(store, **given) as served:
                 yield served
         return
-    node = BrokerService(place, **given)
-    await node.start("127.0.0.1", 0, "127.0.0.1", 0)
-    try:
+    at = ("127.0.0.1", 0)
+    async with BrokerService(place, grpc_address=at, http_address=at, **given) as node:
         assert node.http is not None
         url = f"http://127.0.0.1:{node.http.port}"
         async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S) as http:
             yield Served(node, http)
-    finally:
-        await node.stop()
 
 
 @contextmanager

@@ -89,14 +89,13 @@ def test_taken_address_and_bad_certificate_fail_the_start(tmp_path: Path) -> Non
     async def play() -> None:
         async with serving(tmp_path) as served:
             with open_store("memory:") as store:
-                node = BrokerService(store)
+                at = ("127.0.0.1", 0)
+                taken = ("127.0.0.1", served.port)
                 with pytest.raises(InvalidInput, match="HTTP cannot listen at"):
-                    await node.start("127.0.0.1", 0, "127.0.0.1", served.port)
+                    await BrokerService(store, grpc_address=at, http_address=taken).start()
                 missing = Tls(certificate=tmp_path / "no.pem", key=tmp_path / "no.pem")
                 with pytest.raises(InvalidInput, match=r"no\.pem"):
-                    await BrokerService(store, door=Door(tls=missing)).start(
-                        "127.0.0.1", 0, "127.0.0.1", 0
-                    )
+                    await BrokerService(store, grpc_address=at, door=Door(tls=missing)).start()
 
     asyncio.run(play())
 
@@ -104,9 +103,7 @@ def test_taken_address_and_bad_certificate_fail_the_start(tmp_path: Path) -> Non
 def test_http_is_off_without_an_address(tmp_path: Path) -> None:
     async def play() -> None:
         with open_store("memory:") as store:
-            node = BrokerService(store)
-            await node.start("127.0.0.1", 0)
-            assert node.http is None
-            await node.stop()
+            async with BrokerService(store, grpc_address=("127.0.0.1", 0)) as node:
+                assert node.http is None
 
     asyncio.run(play())

@@ -205,6 +205,7 @@ def test_unwritten_push_is_returned(tmp_path: Path) -> None:
             assert served.node.parts is not None
             topic = await served.node.parts.topics.find("t")
             pollers = Pollers(served.node.parts)
+            await pollers.start()
             poll = await pollers.begin(topic, "gone", count=1, lease_ms=60_000)
             (came,) = await pollers.wait(poll, 10)
             assert came.lease.id == "m"
@@ -402,6 +403,7 @@ def test_number_of_pollers_is_limited(tmp_path: Path) -> None:
             assert served.node.parts is not None
             topic = await served.node.parts.topics.find("t")
             pollers = Pollers(served.node.parts)
+            await pollers.start()
             a = await pollers.begin(topic, "a", count=1, lease_ms=1_000)
             b = await pollers.begin(topic, "b", count=1, lease_ms=1_000)
             with pytest.raises(TooMuch):
@@ -425,6 +427,7 @@ def test_poller_with_live_leases_is_not_evicted(tmp_path: Path) -> None:
             assert served.node.parts is not None
             topic = await served.node.parts.topics.find("t")
             pollers = Pollers(served.node.parts)
+            await pollers.start()
             holder = await pollers.begin(topic, "holder", count=1, lease_ms=60_000)
             (came,) = await pollers.wait(holder, 10)
             pollers.end(holder, handed=True)

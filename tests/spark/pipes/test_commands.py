@@ -81,11 +81,11 @@ def test_the_embedded_example_runs_as_it_is(
             assert letter["why"].startswith("header chronosMessageId is missing")
             assert letter["topic"] == "orders"
             assert pipe("stop", *config).stdout == "asked 1 process to stop\n"
-            assert child.wait() == 0, child.words
-            assert f"pipe 'orders' starts as node {node}" in child.words
+            assert child.wait() == 0, child.log
+            assert f"pipe 'orders' starts as node {node}" in child.log
             record = r"ERROR chronoline.pipe.intake: the record orders/"
-            assert record in child.words
-            assert "is malformed: header chronosMessageId is missing" in child.words
+            assert record in child.log
+            assert "is malformed: header chronosMessageId is missing" in child.log
     assert pipe("stop", *config).exit_code == 1  # nobody is left
 
 
@@ -235,7 +235,7 @@ def test_the_kafka_example_runs_on_a_standalone_cluster(
             far = scene.send_all(spread(scene, "far", [now_ms() + HOUR_MS] * 10))
             soon = scene.send_all(spread(scene, "soon", over(3_000, 300)))
             scene.wait_out(soon[:50])
-            assert child.terminate() == 0, child.words
+            assert child.terminate() == 0, child.log
         assert scene.held() == 0
         assert set(far) <= set(scene.waiting())
         assert scene.holders() == {None}

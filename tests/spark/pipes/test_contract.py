@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from chronoline.pipe.intake import ORIGIN_HEADER, REASON_HEADER
 from chronoline.pipe.kafka import KafkaTopic
 from chronoline.pipe.receipts import DDL
 from chronoline.pipe.spark.pipe import Pipe
+from chronoline.runtime.child_process import free_addresses
 from tests.spark.pipes.places import OnServers, Place, Record
 from tests.spark.pipes.scene import HOUR_MS, Scene, now_ms, over, spread, until
 
@@ -51,7 +51,7 @@ def running(
     place: Place, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:
     receipts = tmp_path_factory.mktemp("receipts")
-    metrics = f"127.0.0.1:{_free_port()}"
+    (metrics,) = free_addresses(1)
     with Scene(place, output={"max_message_bytes": str(LARGEST_OUT_BYTES)}) as scene:
         few = TopicSettings(max_attempts=MAX_ATTEMPTS, dedupe_ms=0)
         scene.store.create_topic(scene.name, few, now_ms=now_ms())
@@ -60,12 +60,6 @@ def running(
         )
         with Pipe(chosen, spark) as pipe:
             yield Running(scene, pipe, metrics, receipts)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 _names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)

@@ -38,7 +38,7 @@ def test_pipes_share_work_and_replace_killed_ones(servers: OnServers, tmp_path: 
         # The driver of one of them is killed.
         tags = scene.send_all(spread(scene, "one", over(4_000, 400)))
         scene.wait_out(tags[:50])
-        one.kill()
+        one.kill_driver()
         scene.wait_out(tags)
         twice = scene.account()
         assert _ids(scene, twice) <= _suspected(two)
@@ -46,7 +46,7 @@ def test_pipes_share_work_and_replace_killed_ones(servers: OnServers, tmp_path: 
         # The other is killed with everything that it started, and nobody is left.
         tags = scene.send_all(spread(scene, "two", over(4_000, 400)))
         scene.wait_out(tags[:50])
-        two.kill_all()
+        two.kill()
         tags += scene.send_all(spread(scene, "alone", over(2_000, 100)))
         three = start()
         last = three.wait_running()
@@ -61,8 +61,8 @@ def test_pipes_share_work_and_replace_killed_ones(servers: OnServers, tmp_path: 
         until(lambda: set(scene.waiting()) == {far}, "all else is fired and deleted")
         three.kill_spark()
         assert three.wait() == 1
-        assert "Spark has died" in three.words
-        assert "start the pipe again" in three.words
+        assert "Spark has died" in three.log
+        assert "start the pipe again" in three.log
         assert last not in [node.name for node in scene.status().nodes]
         assert scene.holders() == {None}
         assert scene.account() == twice
@@ -79,4 +79,4 @@ def _ids(scene: Scene, tags: object) -> set[str]:
 
 def _suspected(child: Child) -> set[str]:
     """The messages that it took over, as it said."""
-    return set(re.findall(r"suspected failure of [0-9a-f-]{36} for message (\S+)", child.words))
+    return set(re.findall(r"suspected failure of [0-9a-f-]{36} for message (\S+)", child.log))

@@ -4,9 +4,8 @@ import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
@@ -21,6 +20,7 @@ from chronoline.core.errors import (
 )
 from chronoline.databases import postgres as database
 from chronoline.databases import postgres_listener
+from chronoline.runtime.child_process import LineProcess
 from chronoline.stores.contract import Notice, Watch
 from chronoline.stores.postgres import PostgresStore
 from chronoline.stores.postgres.listener import parse_notice
@@ -31,35 +31,9 @@ ROOT = Path(__file__).parents[3]
 PATIENCE_S = 60
 
 
-class Child:
-    """Starts another process on the database."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def tell(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-
-    def hear(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-
-@contextmanager
-def child(url: str) -> Iterator[Child]:
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.stores.postgres.child", url],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield Child(process)
-        finally:
-            process.kill()
+def child(url: str) -> LineProcess:
+    """Another process on the database; it ends with its block."""
+    return LineProcess([sys.executable, "-m", "tests.stores.postgres.child", url], cwd=ROOT)
 
 
 # The schema
@@ -80,10 +54,10 @@ def test_a_newer_schema_is_refused_and_left_alone(new_url: str) -> None:
 def test_processes_can_open_a_new_database_together(new_url: str) -> None:
     with ExitStack() as stack:
         others = [stack.enter_context(child(new_url)) for _ in range(4)]
-        assert [other.hear() for other in others] == ["ready"] * 4
+        assert [other.read_line() for other in others] == ["ready"] * 4
         for other in others:
-            other.tell("open")
-        assert [other.hear() for other in others] == ["done"] * 4
+            other.write_line("open")
+        assert [other.read_line() for other in others] == ["done"] * 4
     with psycopg.connect(new_url) as connection:
         rows = connection.execute("SELECT version FROM chronoline.schema_version").fetchall()
     assert len(rows) == 1
@@ -240,9 +214,9 @@ def test_create_of_another_process_is_noticed(
     pg: PostgresStore, pg_line: Line, postgres_url: str
 ) -> None:
     with child(postgres_url) as other, pg.watch() as watch:
-        assert other.hear() == "ready"
-        other.tell("create a")
-        assert other.hear() == "done"
+        assert other.read_line() == "ready"
+        other.write_line("create a")
+        assert other.read_line() == "done"
         (message,) = pg.lookup(pg_line.uid, ["a"]).values()
         hear_of(watch, Notice(topic_uid=pg_line.uid, due=message.due))
 

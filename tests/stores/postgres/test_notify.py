@@ -93,9 +93,9 @@ def test_change_of_another_store_is_noticed(
 def test_create_of_another_process_is_noticed(quiet: PostgresStore, postgres_url: str) -> None:
     line = MakeLine(quiet)()
     with child(postgres_url) as other, quiet.watch() as watch:
-        assert other.hear() == "ready"
-        other.tell("create a")
-        assert other.hear() == "done"
+        assert other.read_line() == "ready"
+        other.write_line("create a")
+        assert other.read_line() == "done"
         drain(watch)
         assert watch.wait(PATIENCE_S) == [Notice()]
         assert "a" in line

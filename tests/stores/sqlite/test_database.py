@@ -31,6 +31,7 @@ from chronoline.core.errors import (
 from chronoline.core.limits import TURN_BOUND_MS
 from chronoline.core.topic import Topic
 from chronoline.databases import sqlite
+from chronoline.runtime.child_process import LineProcess
 from chronoline.stores.contract import NOTICE_HORIZON_MS, Notice
 from chronoline.stores.factory import open_store
 from chronoline.stores.sqlite import SqliteStore
@@ -46,32 +47,10 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "t.db")
 
 
-@contextmanager
-def child(what: str, path: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process on the file; it ends with the block."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.stores.sqlite.child", what, path],
-        cwd=ROOT,
-        env=os.environ | environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def hear(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def tell(process: subprocess.Popen[str], word: str) -> None:
-    assert process.stdin is not None
-    process.stdin.write(word + "\n")
-    process.stdin.flush()
+def child(what: str, path: str, **environment: str) -> LineProcess:
+    """Another process on the file; it ends with its block."""
+    command = [sys.executable, "-m", "tests.stores.sqlite.child", what, path]
+    return LineProcess(command, cwd=ROOT, environment=os.environ | environment)
 
 
 def make_topic(store: SqliteStore) -> Topic:
@@ -209,13 +188,13 @@ def test_lock_of_another_process_times_out_as_busy(path: str) -> None:
         topic = make_topic(store)
         store.create(topic.uid, [new("a")], now_ms=NOW)
         with child("lock", path) as other:
-            assert hear(other) == "locked"
+            assert other.read_line() == "locked"
             with pytest.raises(StoreBusy, match="locked by another process; nothing was changed"):
                 store.create(topic.uid, [new("b")], now_ms=NOW)
             with pytest.raises(StoreBusy):
                 store.cancel(topic.uid, ["a"], producer_group=OWNERS, now_ms=NOW)
             assert store.lookup(topic.uid, ["a", "b"]).keys() == {"a"}  # reading goes on
-            tell(other, "enough")
+            other.write_line("enough")
             other.wait(PATIENCE_S)
         assert words(store.create(topic.uid, [new("b")], now_ms=NOW)) == ["done"]
 
@@ -224,7 +203,7 @@ def test_create_waits_at_most_a_second_for_its_turn(path: str) -> None:
     with SqliteStore(path, busy_ms=PATIENCE_S * 1000) as store:
         topic = make_topic(store)
         with child("lock", path) as other:
-            assert hear(other) == "locked"
+            assert other.read_line() == "locked"
             with pytest.raises(StoreBusy, match="locked by another process; nothing was changed"):
                 store.create(topic.uid, [new("a")], now_ms=NOW)
         # A writer that another thread waits for.
@@ -253,8 +232,8 @@ def test_a_lock_that_ends_in_time_is_not_noticed(path: str) -> None:
     with SqliteStore(path, busy_ms=PATIENCE_S * 1000) as store:
         topic = make_topic(store)
         with child("lock", path) as other:
-            assert hear(other) == "locked"
-            threading.Timer(0.05, tell, (other, "enough")).start()
+            assert other.read_line() == "locked"
+            threading.Timer(0.05, other.write_line, ("enough",)).start()
             assert words(store.create(topic.uid, [new("a")], now_ms=NOW)) == ["done"]
 
 
@@ -262,11 +241,11 @@ def test_a_commit_of_another_process_wakes_a_watch(path: str) -> None:
     with SqliteStore(path) as store:
         topic = make_topic(store)
         with child("create", path) as other, store.watch() as watch:
-            assert hear(other) == "ready"
+            assert other.read_line() == "ready"
             watch.wait(0.05)  # what the other did to open the file
-            tell(other, "a")
+            other.write_line("a")
             assert watch.wait(PATIENCE_S) == [Notice()]
-            assert hear(other) == "done"
+            assert other.read_line() == "done"
             assert "a" in store.lookup(topic.uid, ["a"])
 
 
@@ -274,10 +253,10 @@ def test_watch_wakes_by_another_process_during_own_write(path: str) -> None:
     with SqliteStore(path) as store:
         make_topic(store)
         with child("create", path) as other, store.watch() as watch:
-            assert hear(other) == "ready"
+            assert other.read_line() == "ready"
             watch.wait(0.05)  # what the other did to open the file
-            tell(other, "a")
-            assert hear(other) == "done"
+            other.write_line("a")
+            assert other.read_line() == "done"
             with store.engine.database.writing():  # the writing connection is in use now
                 assert watch.wait(PATIENCE_S) == [Notice()]
 
@@ -287,10 +266,10 @@ def test_own_commits_do_not_hide_those_of_others(path: str) -> None:
     with SqliteStore(path) as store:
         topic = make_topic(store)
         with child("create", path) as other, store.watch() as watch:
-            assert hear(other) == "ready"
+            assert other.read_line() == "ready"
             watch.wait(0.05)  # what the other did to open the file
-            tell(other, "a")
-            assert hear(other) == "done"
+            other.write_line("a")
+            assert other.read_line() == "done"
             for number in range(20):
                 store.create(topic.uid, [new(f"own{number}", far)], now_ms=NOW)
             assert watch.wait(PATIENCE_S) == [Notice()]
@@ -300,9 +279,9 @@ def test_a_watch_survives_a_lock_of_another_process(path: str) -> None:
     with SqliteStore(path) as store:
         topic = make_topic(store)
         with child("lock", path) as other, store.watch() as watch:
-            assert hear(other) == "locked"
+            assert other.read_line() == "locked"
             watch.wait(0.03)
-            tell(other, "enough")
+            other.write_line("enough")
             other.wait(PATIENCE_S)
             store.create(topic.uid, [new("a")], now_ms=NOW)
             assert Notice(topic_uid=topic.uid, due=NOW) in watch.wait(PATIENCE_S)
@@ -387,11 +366,10 @@ def test_deleting_works_on_a_full_disk(small_disk: Path) -> None:
 def test_a_failed_flush_stops_the_process(path: str, tmp_path: Path, ending: str) -> None:
     disk = BrokenDisk(tmp_path)
     with child("flood", path, **disk.environment) as writer:
-        answered = [hear(writer) for _ in range(100)]
+        answered = [writer.read_line() for _ in range(100)]
         disk.trigger.write_text(ending)
-        assert writer.stdout is not None
-        answered += writer.stdout.read().split()
-        assert writer.wait(PATIENCE_S) == 70
+        answered += writer.read_rest()
+        assert writer.exit_code == 70
     with SqliteStore(path) as store:
         (topic,) = store.list_topics()
         assert set(answered) - store.lookup(topic.uid, answered).keys() == set()

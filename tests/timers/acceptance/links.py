@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Self
 
-from chronoline.node.local_nodes import free_addresses
+from chronoline.runtime.child_process import free_addresses
 
 _CHUNK_BYTES = 65_536
 _BEARER = b"Authorization: Bearer "

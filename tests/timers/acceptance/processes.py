@@ -42,7 +42,7 @@ class ProcessCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.processes.__exit__()
+        self.processes.close()
         self.links.__exit__()
 
     def mend(self) -> None:

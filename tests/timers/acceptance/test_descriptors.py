@@ -10,7 +10,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from chronoline.node.local_nodes import TimerNodes, free_addresses
+from chronoline.node.local_nodes import TimerNodes
+from chronoline.runtime.child_process import free_addresses
 from tests.deadline import run_scene, until
 from tests.timers.acceptance.processes import clients_of
 from tests.timers.scene import receiving

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import ssl
-import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,7 +13,9 @@ import aiohttp
 import pytest
 
 from chronoline.broker.auth import Tokens
-from chronoline.node.local_nodes import TimerNodes, free_addresses
+from chronoline.node.local_nodes import TimerNodes
+from chronoline.runtime.child_process import free_addresses
+from chronoline.timers.http_client import TimersNode
 from tests.certificates import make_certificate
 from tests.deadline import run_scene, until
 from tests.timers.acceptance.processes import ids_kept_by
@@ -28,12 +28,12 @@ class _Guarded(TimerNodes):
     """Three nodes, of which the last shows the others a token that they do not know."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
         self.names = free_addresses(3)
         self._certificate, self._key = make_certificate(folder)
         self.trust = ssl.create_default_context(cafile=self._certificate)
         self.tokens = folder / "tokens.json"
         self.token = Tokens(self.tokens).create("cluster")
+        super().__init__(folder, client=TimersNode("", self.token, self.trust))
 
     def start_all(self) -> None:
         settings = [
@@ -48,12 +48,6 @@ class _Guarded(TimerNodes):
             shown = "wrong" if name == self.names[2] else self.token
             self.launch(name, settings=settings, environment={_TOKEN: shown})
         self.await_ready(*self.names)
-
-    def ask(self, node: str, path: str, method: str = "GET") -> Any:
-        headers = {"Authorization": f"Bearer {self.token}"}
-        request = urllib.request.Request(f"https://{node}{path}", method=method, headers=headers)
-        with urllib.request.urlopen(request, context=self.trust) as response:
-            return json.load(response)
 
     async def send(
         self, node: str, method: str, path: str, body: Any = None, *, token: str | None = None

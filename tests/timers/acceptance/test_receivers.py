@@ -15,7 +15,8 @@ import pytest
 from aiohttp import web
 
 from chronoline.callbacks.signature import Signer
-from chronoline.node.local_nodes import TimerNodes, free_addresses
+from chronoline.node.local_nodes import TimerNodes
+from chronoline.runtime.child_process import free_addresses
 from tests.certificates import make_certificate
 from tests.deadline import run_scene, until
 from tests.timers.acceptance.processes import Clients, clients_of

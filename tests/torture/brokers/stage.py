@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import socket
 import sqlite3
@@ -22,8 +23,8 @@ import psycopg
 from chronoline import AsyncClient
 from chronoline.client import TopicSettings
 from chronoline.core.errors import ChronolineError, MissingExtra
+from chronoline.runtime.child_process import LineProcess, free_ports
 from chronoline.testing.postgres import PostgresServer
-from chronoline_bench.servers.child import Child as Process
 from chronoline_bench.servers.faketime import FakeTime
 from tests.torture.brokers.doors import answer_of, digest
 from tests.torture.history import DONE, Recorder
@@ -63,7 +64,7 @@ class Child:
         self._folder = folder / f"{name.split('-', 1)[0]}-logs"
         self._starts = 0
         self.is_up: Callable[[], bool] = self._has_history
-        self._process: Process | None = None
+        self._process: LineProcess | None = None
         self.stopped = False
 
     @property
@@ -73,7 +74,7 @@ class Child:
 
     @property
     def runs(self) -> bool:
-        return self._process is not None and self._process.lives
+        return self._process is not None and self._process.is_running
 
     @property
     def ready(self) -> bool:
@@ -90,13 +91,14 @@ class Child:
         self._starts += 1
         self.stopped = False
         self._note("running")
-        self._process = Process(
+        self._process = LineProcess(
             command,
             log_path=self._folder / f"{self.base}.log",
-            environment=self.environment,
+            environment={**os.environ, **self.environment},
             cwd=_ROOT,
-            hear=False,
+            reads_output=False,
         )
+        self._process.start()
 
     def kill(self) -> None:
         if self._process is not None:
@@ -161,7 +163,7 @@ class Stage:
         self.calm = self.folder / f"{self.name}.calm"
         self.logs = self.folder / f"{self.name}-logs"
         self.logs.mkdir()
-        self._ports: list[tuple[int, int]] = []
+        self._ports: list[range] = []
         self._twins = 0
 
     # Starting
@@ -179,7 +181,7 @@ class Stage:
             broker = Child(self.recorder, self.folder, f"{self.name}-broker{number}")
             if number == 0 and self.wall is not None:
                 broker.environment = self.wall.environment
-            self._ports.append((_free_port(), _free_port()))
+            self._ports.append(free_ports(2))
             broker.is_up = partial(_listens, self._ports[-1][0])
             self.brokers.append(broker)
             self.start_broker(number)
@@ -403,9 +405,3 @@ def _rows(store: str) -> Iterator[Any]:
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

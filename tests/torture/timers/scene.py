@@ -20,7 +20,8 @@ from pathlib import Path
 
 import aiohttp
 
-from chronoline.node.local_nodes import TimerNodes, free_addresses
+from chronoline.node.local_nodes import TimerNodes
+from chronoline.runtime.child_process import free_addresses
 from tests.torture.__main__ import Report
 from tests.torture.history import DONE, REFUSED, UNKNOWN, Recorder
 from tests.torture.timers.judge import QUICK
@@ -150,7 +151,7 @@ class Stage:
         self._up: list[str] = []
 
     def close(self) -> None:
-        self._nodes.__exit__()
+        self._nodes.close()
 
     async def begin(self) -> None:
         self._nodes.write(self._staying)
