@@ -9,7 +9,13 @@ from chronoline.core.errors import InvalidInput
 from chronoline.core.message import After
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import Operation
-from chronoline.wire.codec import read_answer, read_changes, write_answer, write_changes
+from chronoline.wire.codec import (
+    MESSAGE_FRAMES,
+    read_answer,
+    read_changes,
+    write_answer,
+    write_changes,
+)
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 CHANGES = [
@@ -71,3 +77,14 @@ def test_answers_to_moves_say_from_when_they_hold() -> None:
     write_answer(acked, Operation.ACK, [Outcome(id="a", version=8), refused])
     assert read_answer(moved) == [Outcome(id="a", version=8, at=1_000), refused]
     assert read_answer(acked) == [Outcome(id="a", version=8), refused]
+
+
+def test_all_frames_but_these_change_messages() -> None:
+    """The broker counts a frame of messages with its topic, and each other frame by itself."""
+    names = {
+        field.name
+        for frame in (pb.ProducerFrame, pb.ConsumerFrame)
+        for field in frame.DESCRIPTOR.oneofs_by_name["what"].fields
+    }
+    assert names - MESSAGE_FRAMES == {"hello", "ping", "subscribe", "unsubscribe", "credit"}
+    assert names > MESSAGE_FRAMES
