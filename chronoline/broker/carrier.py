@@ -70,6 +70,7 @@ class Carrier:
         The outcome of a change that sets a time names that time.
         """
         if not changes:
+            await self._topics.get(topic_uid)  # which raises for a topic that does not exist
             return []
         operation = changes[0].operation
         of_leases = operation in LEASE_OPERATIONS
