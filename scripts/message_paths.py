@@ -3,7 +3,10 @@
 `python -m scripts.message_paths` prints them as JSON; with the name of a path, it prints each function.
 
 Everything runs in this process, and a profile function records the calls of all its threads. Each path is
-warm: one message has passed before. The record includes background work that runs at the same time.
+warm: one message has passed before. Then `PASSES` messages are recorded one after the other, and only the
+functions that run for each of them count. So background work, such as pings and readings of the clock, is
+left out, unless it runs more often than the messages: on a busy machine a message takes longer, and more is
+counted.
 """
 
 from __future__ import annotations
@@ -44,13 +47,19 @@ _GENERATED = "_pb2.py"
 _SOON_MS = 50
 _HOUR_MS = 3_600_000
 _PATIENCE_S = 20
+_AFTER_S = 0.03
+"""The time for work that follows an ack without an answer: the consumer's next credit."""
+PASSES = 12
+"""The number of recorded messages."""
 
 
 class Recorder:
     """Records the code of Chronoline that runs in any thread while it is switched on."""
 
     def __init__(self) -> None:
-        self.codes: set[CodeType] = set()
+        self._codes: set[CodeType] = set()
+        # The code that ran in each recording; None before the first one.
+        self._common: set[CodeType] | None = None
         self._is_on = False
 
     def install(self) -> None:
@@ -60,21 +69,27 @@ class Recorder:
 
     def _note(self, frame: FrameType, event: str, _: object) -> None:
         if self._is_on and event == "call":
-            self.codes.add(frame.f_code)
+            self._codes.add(frame.f_code)
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        self.codes.clear()
+        """Makes a recording."""
+        self._codes = set()
         self._is_on = True
         try:
             yield
         finally:
             self._is_on = False
+            self._common = self._codes if self._common is None else self._common & self._codes
 
-    def functions(self) -> list[str]:
-        """Returns `file:function` for each, sorted; comprehensions and lambdas belong to their function."""
+    def take_functions(self) -> list[str]:
+        """Returns `file:function` for each that ran in all recordings, sorted, and forgets these.
+
+        Comprehensions and lambdas belong to their function.
+        """
+        common, self._common = self._common or set(), None
         found = set()
-        for code in list(self.codes):
+        for code in common:
             path = Path(code.co_filename)
             if path.is_relative_to(_ROOT) and not path.name.endswith(_GENERATED):
                 name = code.co_qualname.partition(".<locals>")[0]
@@ -101,8 +116,9 @@ def library(recorder: Recorder, folder: Path) -> None:
             store.ack(topic.uid, [leased.lease], now_ms=now_ms)
 
         passes("warm")
-        with recorder.on():
-            passes("message")
+        for number in range(PASSES):
+            with recorder.on():
+                passes(f"message {number}")
 
 
 def broker(recorder: Recorder, folder: Path) -> None:
@@ -118,10 +134,12 @@ def broker(recorder: Recorder, folder: Path) -> None:
         def passes() -> None:
             client.send("t", b"x", delay=_SOON_MS / 1000)
             next(leases).ack()
+            time.sleep(_AFTER_S)
 
         passes()
-        with recorder.on():
-            passes()
+        for _ in range(PASSES):
+            with recorder.on():
+                passes()
 
 
 def timers(recorder: Recorder, folder: Path) -> None:
@@ -157,8 +175,9 @@ def timers(recorder: Recorder, folder: Path) -> None:
                 await asyncio.to_thread(called.acquire, timeout=_PATIENCE_S)
 
             await passes()
-            with recorder.on():
-                await passes()
+            for _ in range(PASSES):
+                with recorder.on():
+                    await passes()
         await service.stop()
 
     asyncio.run(serve())
@@ -177,8 +196,9 @@ def log(recorder: Recorder, folder: Path) -> None:
             next(events)
 
         passes()
-        with recorder.on():
-            passes()
+        for _ in range(PASSES):
+            with recorder.on():
+                passes()
         events.close()
 
 
@@ -242,8 +262,9 @@ def pipe(recorder: Recorder, folder: Path) -> None:
             raise TimeoutError("no window published the record")
 
         passes(0)
-        with recorder.on():
-            passes(1)
+        for offset in range(1, PASSES + 1):
+            with recorder.on():
+                passes(offset)
     close_all()
 
 
@@ -260,7 +281,7 @@ def measure() -> dict[str, list[str]]:
     for name, path in PATHS.items():
         with tempfile.TemporaryDirectory() as folder:
             path(recorder, Path(folder))
-        found[name] = recorder.functions()
+        found[name] = recorder.take_functions()
     return found
 
 

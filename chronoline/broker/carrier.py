@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from chronoline.broker.loader_registry import Loaders
+from chronoline.broker.loaders import Loaders
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import Result, StoreAccess
 from chronoline.broker.topics import Topics
@@ -22,7 +22,7 @@ from chronoline.core.permissions import Actor, Operation
 from chronoline.core.topic import Topic
 from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.clock import Clock
-from chronoline.stores.contract import Bodies, Counts, ForecastStep, Notice, Store
+from chronoline.stores.contract import Bodies, Counts, ForecastStep, Store
 
 _AT_THE_BROKER = frozenset({Operation.RESCHEDULE, Operation.REDRIVE})
 """Changes whose delays begin at the broker. The delays of other changes begin at the store's write."""
@@ -57,7 +57,9 @@ class Carrier:
                 topic_uid, messages, if_exists="replace" if replace else "refuse"
             ),
         )
-        self._loaders.created(topic_uid, messages, outcomes)
+        loader = self._loaders.of(topic_uid)
+        if loader is not None:
+            loader.created(messages, outcomes)
         return outcomes
 
     async def change(
@@ -68,23 +70,22 @@ class Carrier:
         The outcome of a change that sets a time names that time.
         """
         if not changes:
+            await self._topics.get(topic_uid)  # which raises for a topic that does not exist
             return []
         operation = changes[0].operation
         of_leases = operation in LEASE_OPERATIONS
-        complete = self._loaders.with_sessions(topic_uid, changes) if of_leases else changes
-        if operation in _AT_THE_BROKER:
+        complete = changes
+        if of_leases and (loader := self._loaders.of(topic_uid)) is not None:
+            complete = loader.with_sessions(changes)
+        elif operation in _AT_THE_BROKER:
             complete = self._with_times(changes)
         outcomes = await self._change(
             operation,
             topic_uid,
             lambda threads: threads.apply(topic_uid, complete, again=again),
         )
-        if operation is Operation.EXTEND:
-            self._loaders.extended(topic_uid, changes, outcomes)
-        elif of_leases:
-            self._loaders.settled(topic_uid, changes, outcomes)
-        if operation is Operation.UNRESERVE:
-            self._loaders.noticed([Notice(topic_uid=topic_uid)])  # no store sends a notice of it
+        if of_leases and (loader := self._loaders.of(topic_uid)) is not None:
+            loader.leases_changed(changes, outcomes)
         return outcomes
 
     def _with_times(self, changes: Sequence[Change]) -> list[Change]:

@@ -8,7 +8,7 @@ from chronoline.broker.carrier import Carrier
 from chronoline.broker.clock_offsets import Timekeeper
 from chronoline.broker.degradation import Degradations
 from chronoline.broker.limits import Limits
-from chronoline.broker.loader_registry import Loaders
+from chronoline.broker.loaders import Loaders
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.topics import Topics

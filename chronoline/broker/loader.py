@@ -36,23 +36,23 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from chronoline.broker.give_back import unreserve
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.subscription import NO_BUCKETS, NOTHING_HELD, Holding, Receiver, Subscription
+from chronoline.core.change import Change, lease_change
 from chronoline.core.delivery import Chore, Command, Look, Reserve, Settle, is_unknown
 from chronoline.core.errors import AlreadySubscribed, ChronolineError, TopicNotFound
-from chronoline.core.message import Lease, LeasedMessage, Message
-from chronoline.core.outcome import Grant
+from chronoline.core.message import Lease, LeasedMessage, Message, NewMessage
+from chronoline.core.outcome import LEASE_IS_OVER, Grant, Outcome
+from chronoline.core.permissions import Operation
 from chronoline.core.placement import deal_ranges
-from chronoline.core.ranges import BucketRange
 from chronoline.core.session import instance_of
 from chronoline.core.topic import Topic
 from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.alarm import Alarm
 from chronoline.runtime.clock import Clock
 from chronoline.runtime.tasks import supervise
-from chronoline.stores.contract import Returned
+from chronoline.stores.contract import Returned, Store
 
 logger = logging.getLogger(__name__)
 
@@ -127,9 +127,6 @@ class Loader:
     def subscriptions(self) -> Sequence[Subscription]:
         return tuple(self._subscriptions.values())
 
-    def find(self, consumer: str) -> Subscription | None:
-        return self._subscriptions.get(consumer)
-
     # Subscriptions
 
     async def subscribe(
@@ -155,6 +152,7 @@ class Loader:
             lease_ms=lease_ms,
             credit=credit,
             now_ms=self._clock.now_ms(),
+            changed=self.changed,
         )
         self._subscriptions[receiver.name] = subscription
         try:
@@ -206,11 +204,6 @@ class Loader:
             self._leaving.append(subscription)
         self.changed()
 
-    def grant(self, subscription: Subscription, more: int) -> None:
-        """Allows this number of further pushes."""
-        subscription.add_credit(more, self._clock.now_ms())
-        self.changed()
-
     def changed(self) -> None:
         """Wakes the tasks: work may be due earlier than planned."""
         self._to_reserve.ring()
@@ -234,6 +227,37 @@ class Loader:
         for subscription in self._subscriptions.values():
             subscription.noticed(due)
         self._to_reserve.ring()
+
+    # Changes of messages by clients
+
+    def created(self, messages: Sequence[NewMessage], outcomes: Sequence[Outcome]) -> None:
+        """Notes the messages that this broker created, sooner than the store's notices come."""
+        done = zip(messages, outcomes, strict=True)
+        dues = [message.due for message, outcome in done if outcome.done]
+        if dues:
+            self.noticed(min(dues))
+
+    def with_sessions(self, changes: Sequence[Change]) -> list[Change]:
+        """The changes, each with the session of its lease, where this broker granted it."""
+        found = [self._subscriptions.get(change.name) for change in changes]
+        return [
+            change if subscription is None else subscription.with_session(change)
+            for change, subscription in zip(changes, found, strict=True)
+        ]
+
+    def leases_changed(self, changes: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
+        """Notes extended leases, and forgets those that ended; one refused for another reason lives on."""
+        for change, outcome in zip(changes, outcomes, strict=True):
+            subscription = self._subscriptions.get(change.name)
+            if subscription is None:
+                continue  # this broker did not grant the lease
+            if change.operation is Operation.EXTEND:
+                if outcome.done:
+                    subscription.moved(change.id, outcome.version, outcome.at)
+            elif outcome.done or outcome.refusal in LEASE_IS_OVER:
+                subscription.forget(change)
+
+    # Pauses
 
     def pause(self, reason: str) -> None:
         """Stops all deliveries for a reason; an empty reason resumes them."""
@@ -275,13 +299,10 @@ class Loader:
             return
         self._changed_in, self._dealt = None, wanted
         shares = deal_ranges(wanted, self.topic.settings.buckets)
-        for subscription in self._subscriptions.values():
-            self._share(subscription, shares)
-
-    def _share(self, subscription: Subscription, shares: dict[str, BucketRange]) -> None:
-        share = shares.get(subscription.name, NO_BUCKETS)
-        subscription.cover(() if share.start == share.stop else (share,))
-        subscription.receiver.shared(self.topic, subscription.share)
+        for name, subscription in self._subscriptions.items():
+            share = shares.get(name, NO_BUCKETS)
+            subscription.cover(() if share.start == share.stop else (share,))
+            subscription.receiver.shared(self.topic, subscription.share)
 
     def _serving(self, now_ms: int) -> frozenset[str]:
         return frozenset(
@@ -440,14 +461,34 @@ class Loader:
             if isinstance(chore, Look):
                 subscription.found(chore, await self._held(subscription.name, chore.session))
             elif isinstance(chore, Settle):
-                await unreserve(self._access, self.topic, chore.leases, again=chore.again)
+                await self._unreserve(chore)
                 subscription.settled(chore)
-                self.noticed(None)  # an earlier reservation may already have passed these messages
         except TopicNotFound:
             self.topic_deleted()  # there is no topic to give them back to
         except Exception as error:
             self._not_done(subscription, chore, error)
         self._to_settle.ring()
+
+    async def _unreserve(self, chore: Settle) -> None:
+        """Gives leases back. If the broker's clock is not trusted, the store's decides whether they live."""
+        uid, again = self.topic.uid, chore.again
+        changes = [lease_change(Operation.UNRESERVE, each) for each in chore.leases]
+
+        def by_the_stores_clock(store: Store) -> list[Outcome]:
+            now_ms = store.clock_ms()
+            assert now_ms is not None  # a clock that is not trusted was compared with the store's
+            return store.apply(uid, changes, again=again, now_ms=now_ms)
+
+        if self._access.clock.problem:
+            await self._access.look(
+                "unreserve", by_the_stores_clock, topic=self.topic.name, changes=True
+            )
+        else:
+            await self._access.change(
+                "unreserve",
+                lambda threads: threads.apply(uid, changes, again=again),
+                topic=self.topic.name,
+            )
 
     def _not_done(self, subscription: Subscription, chore: Chore, error: Exception) -> None:
         lapsing = self._failed(subscription, chore, error)

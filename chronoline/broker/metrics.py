@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from prometheus_client.metrics_core import Metric
@@ -211,23 +211,18 @@ class BrokerMetrics(Collector):
 
     # Counting
 
-    def command(self, command: str, topic: str) -> AbstractContextManager[None]:
-        """Count a command, and its failure."""
-        return self._counting("broker_commands", (command, topic))
-
-    def topic_command(self, op: str, topic: str) -> AbstractContextManager[None]:
-        """Count the creation or deletion of a topic, and its failure."""
-        return self._counting("topic_commands", (op, topic))
-
     @contextmanager
-    def _counting(self, family: str, labels: tuple[str, ...]) -> Iterator[None]:
+    def command(
+        self, command: str, topic: str, *, family: str = "broker_commands"
+    ) -> Iterator[None]:
+        """Count a command, and its failure. Commands on topics have a family of their own."""
         try:
             yield
         except Exception:
-            self.add(f"{family}_errors", labels)
+            self.add(f"{family}_errors", (command, topic))
             raise
         finally:
-            self.add(f"{family}_count", labels)
+            self.add(f"{family}_count", (command, topic))
 
     def changed(self, command: str, topic: str, outcomes: Sequence[Outcome]) -> None:
         """Count the outcomes of a batch, unless it changes dead letters."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
@@ -74,8 +74,16 @@ class Subscription(Delivery):
     """The delivery to one consumer of a topic. Its loader uses it, in the event loop alone."""
 
     def __init__(
-        self, topic: Topic, receiver: Receiver, *, lease_ms: int, credit: int, now_ms: int
+        self,
+        topic: Topic,
+        receiver: Receiver,
+        *,
+        lease_ms: int,
+        credit: int,
+        now_ms: int,
+        changed: Callable[[], None],
     ) -> None:
+        """`changed` wakes the loader."""
         self._largest_bytes = topic.settings.largest_body_bytes + MAX_KEY_BYTES + MAX_HEADER_BYTES
         most = max(1, _MOST_AT_ONCE_BYTES // self._largest_bytes)
         agenda = Agenda(capacity=MAX_CREDIT, most_bytes=_MOST_BYTES)
@@ -90,6 +98,7 @@ class Subscription(Delivery):
         )
         self.topic = topic
         self.receiver = receiver
+        self.changed = changed
         self.dry_ms = now_ms if credit <= 0 else None
         """The moment since which it has no credit."""
         self.joined = False
@@ -141,6 +150,11 @@ class Subscription(Delivery):
         """When the next message leaves; None means not before a change."""
         due = self.deliver_at(now_ms)
         return None if due is None else due - self.receiver.advance_ms
+
+    def grant(self, more: int, now_ms: int) -> None:
+        """Allows this number of further pushes."""
+        self.add_credit(more, now_ms)
+        self.changed()
 
     def add_credit(self, more: int, now_ms: int) -> None:
         self.credit += more

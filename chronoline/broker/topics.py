@@ -79,7 +79,7 @@ class Topics:
                 f"bodies of {settings.largest_body_bytes} bytes do not fit into this broker's frames; at "
                 f"most {self._largest_body_bytes}: raise frame_bytes in its settings"
             )
-        with self._metrics.topic_command("create", name):
+        with self._metrics.command("create", name, family="topic_commands"):
             now_ms = self._clock.now_ms()
             topic = await self._access.look(
                 "create_topic",
@@ -97,7 +97,7 @@ class Topics:
     async def delete(self, uid: int) -> bool:
         """False if it was deleted already. Raises `TopicNotFound`."""
         topic = await self.get(uid)
-        with self._metrics.topic_command("delete", topic.name):
+        with self._metrics.command("delete", topic.name, family="topic_commands"):
             now_ms = self._clock.now_ms()
             deleted = await self._access.look(
                 "drop_topic", lambda store: store.delete_topic(uid, now_ms=now_ms), changes=True

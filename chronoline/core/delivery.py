@@ -309,9 +309,10 @@ class Delivery:
         if self._rules.bounds_outstanding:
             message = leased.message
             weight = content_bytes(leased.body, message.key, message.headers)
+            # A message whose lease lapsed can be granted again before its first delivery is forgotten.
+            self.agenda.away_bytes += weight - self._weights.get(leased.lease.id, 0)
             self._weights[leased.lease.id] = weight
-            self.agenda.away += 1
-            self.agenda.away_bytes += weight
+            self.agenda.away = len(self._weights)
 
     def deliver_at(self, now_ms: int) -> int | None:
         """When the next message leaves; None means not before another event."""
@@ -365,8 +366,8 @@ class Delivery:
             return
         del self.outstanding[lease.id]
         if self._rules.bounds_outstanding:
-            self.agenda.away -= 1
             self.agenda.away_bytes -= self._weights.pop(lease.id)
+            self.agenda.away = len(self._weights)
 
     def moved(self, message_id: str, version: int, until_ms: int) -> None:
         """The lease of an outstanding message was extended."""

@@ -72,7 +72,7 @@ class FiringLane(Service):
             raise InvalidInput(
                 "deliver must be a plain function; an async one would never be awaited"
             )
-        agenda = Agenda() if agenda is None else agenda  # an empty range is false
+        agenda = Agenda() if agenda is None else agenda  # an empty agenda is false
         rules = Rules(
             most_overdue=_MOST_OVERDUE, extends=True, gather_ms=agenda.reserve_ahead_ms // 2
         )

@@ -10,10 +10,9 @@ everything that waits, which is cut to about `commit_ms` of work from each queue
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial
 from itertools import chain
 from sys import maxsize
 from typing import TypeVar
@@ -23,12 +22,7 @@ from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Grant, Outcome
 from chronoline.core.ranges import BucketRange
 from chronoline.runtime.clock import Clock, SystemClock
-from chronoline.runtime.group_commit import (
-    DEFAULT_MOST_BYTES,
-    Committer,
-    Queue,
-    only,
-)
+from chronoline.runtime.group_commit import DEFAULT_MOST_BYTES, Committer
 from chronoline.runtime.service import Closing
 from chronoline.stores.contract import IfExists, Store
 
@@ -113,41 +107,37 @@ class StorageThreads(Closing):
         session: str = "",
     ) -> Future[Grant]:
         """Makes a reservation, in a queue of its own."""
-        reserve = partial(
-            self._store.reserve,
-            topic_uid,
-            ranges,
-            consumer=consumer,
-            limit=limit,
-            lease_ms=lease_ms,
-            reserve_ahead_ms=reserve_ahead_ms,
-            session=session,
+        committer, queue = self._reserving
+        return committer.submit_one(
+            queue,
+            lambda now_ms: self._store.reserve(
+                topic_uid,
+                ranges,
+                consumer=consumer,
+                limit=limit,
+                lease_ms=lease_ms,
+                reserve_ahead_ms=reserve_ahead_ms,
+                session=session,
+                now_ms=now_ms,
+            ),
         )
-        return _alone(self._reserving, reserve)
 
     def resume(
         self, topic_uid: int, consumer: str, *, after: str = "", limit: int, session: str = ""
     ) -> Future[Grant]:
         """Gives a returning consumer its live leases back, as deadline work."""
-        resume = partial(
-            self._store.resume, topic_uid, consumer, after=after, limit=limit, session=session
+        committer, queue = self._deadline
+        return committer.submit_one(
+            queue,
+            lambda now_ms: self._store.resume(
+                topic_uid, consumer, after=after, limit=limit, session=session, now_ms=now_ms
+            ),
         )
-        return _alone(self._deadline, resume)
 
     def close(self) -> None:
         """Finishes all work that waits, then ends the threads. May be called twice."""
         for committer in self._committers:
             committer.close()
-
-
-def _alone(where: tuple[Committer, Queue], call: Callable[..., Grant]) -> Future[Grant]:
-    """A call of the store in its turn. It is not grouped: each is one statement already."""
-
-    def write(_: Sequence[None], now_ms: int) -> list[Grant]:
-        return [call(now_ms=now_ms)]
-
-    committer, queue = where
-    return only(committer.submit(queue, object(), write, [None]))
 
 
 def _batch(items: Sequence[Item]) -> list[Item]:

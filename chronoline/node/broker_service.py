@@ -15,7 +15,7 @@ from chronoline.broker.degradation import Degradations, DegradationType
 from chronoline.broker.grpc.server import GrpcEdge
 from chronoline.broker.http.server import HttpEdge
 from chronoline.broker.limits import Limits
-from chronoline.broker.loader_registry import Loaders
+from chronoline.broker.loaders import Loaders
 from chronoline.broker.metrics import BrokerMetrics, Sample
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.store_watch import StoreWatch
@@ -202,7 +202,9 @@ class BrokerService(AsyncService):
     def _topic_deleted(self, topic_uid: int) -> None:
         assert self.parts is not None
         self._pace.hurry()
-        self.parts.loaders.topic_deleted(topic_uid)
+        loader = self.parts.loaders.of(topic_uid)
+        if loader is not None:
+            loader.topic_deleted()
 
     def _samples(self) -> Iterable[Sample]:
         assert self.parts is not None

@@ -150,8 +150,10 @@ def message_batch(
 def change_batch(
     operation: Operation, topic: Topic, changes: Sequence[Change], now_ms: int
 ) -> Batch[tuple[int, Change]]:
-    """Changes, each with its bucket and an absolute time; the invalid ones are refused."""
-    check_batch(changes, now_ms)
+    """Changes, each with its bucket and an absolute time; the invalid ones are refused.
+
+    The caller has checked the size of the batch and the time.
+    """
     soonest_ms = 0 if operation is Operation.EXTEND else MIN_LEASE_MS
     buckets = topic.settings.buckets
     batch: Batch[tuple[int, Change]] = Batch(len(changes))

@@ -110,7 +110,8 @@ class Writer:
         times: Mapping[str, int] = _NO_TIMES,
     ) -> None:
         """Notes the changes of a round by their new versions, and names the reason for all others."""
-        batch.set_aside(held)
+        if held:
+            batch.set_aside(held)
         batch.settle_done(made, times)
         if len(made) + len(held) == len(chosen):
             return

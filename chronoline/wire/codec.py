@@ -171,6 +171,8 @@ _FORMS: dict[Operation, _Form] = {
     Operation.BURY: _Form("move", "moves", has_reason=True, kind=pb.MoveBatch.KIND_BURY),
     Operation.UNRESERVE: _Form("move", "moves", kind=pb.MoveBatch.KIND_UNRESERVE),
 }
+MESSAGE_FRAMES = frozenset({"create"}) | {form.batch for form in _FORMS.values()}
+"""The names of the frames that change messages, as in `frame.WhichOneof("what")`."""
 _OPERATIONS = {(form.batch, form.kind): operation for operation, form in _FORMS.items()}
 
 

@@ -68,3 +68,17 @@ def test_drop_ends_consumers_of_another_broker_without_warnings(
     with caplog.at_level(logging.INFO, logger="chronoline"):
         asyncio.run(play())
     _check_log(caplog)
+
+
+def test_empty_batch_for_a_missing_topic_is_refused(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            topic = await client.create_topic("t")
+            assert node.node.parts is not None
+            carrier = node.node.parts.carrier
+            assert await carrier.change(topic.uid, []) == []
+            await client.delete_topic("t")
+            with pytest.raises(TopicNotFound):
+                await carrier.change(topic.uid, [])
+
+    asyncio.run(play())

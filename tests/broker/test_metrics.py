@@ -23,7 +23,7 @@ def busy() -> BrokerMetrics:
     """Metrics with counts of two topics."""
     metrics = BrokerMetrics("c", {"stage": "test"})
     for topic in ("a", 'odd \\ "name"\n'):
-        with metrics.topic_command("create", topic):
+        with metrics.command("create", topic, family="topic_commands"):
             pass
         metrics.queried("create", topic, took_s=0.5)
         metrics._lateness[topic].observe(2_500)  # `pushed` takes whole messages
@@ -70,7 +70,7 @@ def test_forgotten_topic_has_no_metrics() -> None:
 
 def test_command_is_counted_when_it_ends() -> None:
     metrics = BrokerMetrics()
-    under_way = metrics.topic_command("create", "a")
+    under_way = metrics.command("create", "a", family="topic_commands")
     under_way.__enter__()
     assert metrics.topics == set()
     error = InvalidInput()

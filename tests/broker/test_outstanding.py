@@ -228,7 +228,9 @@ class _Deaf:
 def test_reservation_is_bounded_by_memory(largest_body_bytes: int, most: int) -> None:
     settings = TopicSettings(largest_body_bytes=largest_body_bytes).in_ms()
     topic = Topic(uid=1, name="t", settings=settings)
-    subscription = Subscription(topic, _Deaf(), lease_ms=1_000, credit=10_000, now_ms=0)
+    subscription = Subscription(
+        topic, _Deaf(), lease_ms=1_000, credit=10_000, now_ms=0, changed=lambda: None
+    )
     subscription.agenda.largest_bytes = 1  # the last ones were tiny
     assert 1 <= subscription.wanted <= most
     assert 1 <= subscription.page <= 2 * most

@@ -305,6 +305,26 @@ def test_outstanding_messages_take_room_until_they_are_settled() -> None:
     assert (agenda.away, agenda.away_bytes, second.lease.id in work.outstanding) == (0, 0, False)
 
 
+def test_message_granted_again_takes_its_room_once() -> None:
+    """Its lease lapsed, and the lane reserved it again before it forgot the first delivery."""
+    work = delivery(agenda=Agenda(capacity=2), rules=Rules(bounds_outstanding=True))
+    agenda, deliveries = work.agenda, []
+    for turn in range(3):
+        now_ms = NOW + turn * 2 * LEASE_MS
+        work.noticed(None)
+        command = reserve(work, now_ms)
+        message = leased("a", due=NOW, until=now_ms + LEASE_MS, body=b"x" * (turn + 1))
+        lease = replace(message.lease, version=turn + 1)
+        work.reserved(command, [replace(message, lease=lease)])
+        work.completed(command, next_ts=None, more=False)
+        deliveries += work.deliver(now_ms)
+        assert (agenda.away, agenda.away_bytes, agenda.room()) == (1, turn + 1, 1)
+    for each in deliveries:
+        work.settle("ack", [each.lease], now_ms=NOW)
+    assert not work.outstanding
+    assert (agenda.away, agenda.away_bytes, agenda.room()) == (0, 0, 2)
+
+
 def test_later_lease_of_a_settled_message_stays_outstanding() -> None:
     work = delivery()
     take(work, 0)
@@ -501,6 +521,7 @@ class _World:
         self.now_ms = NOW
         self.rows = {f"m{number}": self._new_row() for number in range(12)}
         self.credit = credit
+        self.is_bounded = rules.bounds_outstanding
         self.work = delivery(
             credit=credit, rules=rules, agenda=Agenda(capacity=6, max_sleep_ms=300)
         )
@@ -586,6 +607,7 @@ class _World:
             self._disturb()
         held = len(work.agenda)
         assert held <= 6
+        assert work.agenda.away == (len(work.outstanding) if self.is_bounded else 0)
         assert held <= max(work.credit, 0), "more than the credit is held"
 
     def _note_lapsed(self, leases: Iterable[Lease]) -> None:

@@ -11,7 +11,7 @@ from chronoline.core.message import After
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import Operation
 from chronoline.runtime.timestamps import from_ms
-from chronoline.wire.codec import read_changes, write_answer, write_changes
+from chronoline.wire.codec import MESSAGE_FRAMES, read_changes, write_answer, write_changes
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 CHANGES = [
@@ -74,3 +74,14 @@ def test_answers_to_moves_say_from_when_they_hold() -> None:
     shown = sdk.Outcome(id="b", refusal=Refusal.STALE)
     assert sdk.read_answer(moved) == [sdk.Outcome(id="a", version=8, at=from_ms(1_000)), shown]
     assert sdk.read_answer(acked) == [sdk.Outcome(id="a", version=8), shown]
+
+
+def test_all_frames_but_these_change_messages() -> None:
+    """The broker counts a frame of messages with its topic, and each other frame by itself."""
+    names = {
+        field.name
+        for frame in (pb.ProducerFrame, pb.ConsumerFrame)
+        for field in frame.DESCRIPTOR.oneofs_by_name["what"].fields
+    }
+    assert names - MESSAGE_FRAMES == {"hello", "ping", "subscribe", "unsubscribe", "credit"}
+    assert names > MESSAGE_FRAMES

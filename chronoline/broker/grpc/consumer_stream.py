@@ -39,16 +39,12 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         self._names = names
         self._subscriptions: dict[int, Subscription] = {}
         self._subscribing: dict[int, asyncio.Task[None]] = {}
-        self._busy = False
+        self.busy = False
         self.instance = ""
         # Nothing is reserved for it while this is true.
         self._was_clogged = False
 
     # The interface for loaders
-
-    @property
-    def busy(self) -> bool:
-        return self._busy
 
     @property
     def clogged(self) -> bool:
@@ -113,13 +109,13 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         if self._was_clogged and not self.outbox.clogged:
             self._was_clogged = False
             for subscription in self._subscriptions.values():
-                self._parts.loaders.changed(subscription)
+                subscription.changed()
 
     def _busied(self, busy: bool) -> None:
-        if busy != self._busy:
-            self._busy = busy
+        if busy != self.busy:
+            self.busy = busy
             for subscription in self._subscriptions.values():
-                self._parts.loaders.changed(subscription)
+                subscription.changed()
 
     async def _carry_out(self, frame: pb.ConsumerFrame) -> None:
         match frame.WhichOneof("what"):
@@ -176,7 +172,7 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         if subscription is None:
             return  # the subscription ended while this message was under way
         self._check_credit(subscription.credit + credit.more)
-        self._parts.loaders.grant(subscription, credit.more)
+        subscription.grant(credit.more, self._parts.clock.now_ms())
 
     def _check_credit(self, credit: int) -> None:
         most = self._parts.limits.credit

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from chronoline.broker.grpc.session import Session
 from chronoline.broker.limits import check_batch
-from chronoline.core.outcome import Outcome
 from chronoline.wire.codec import new_from_wire, outcomes_to_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -21,12 +20,12 @@ class ProducerSession(Session[pb.ProducerFrame, pb.ProducerReply]):
         if frame.WhichOneof("what") != "create":
             await self._change(frame, self.reply_type(seq=frame.seq))
             return
-        outcomes = await self._create(frame.create)
-        answer = pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
-        self.outbox.put(self.reply_type(seq=frame.seq, outcomes=answer))
-
-    async def _create(self, batch: pb.CreateBatch) -> list[Outcome]:
+        batch = frame.create
         check_batch(len(batch.messages), self._parts.limits)
         now_ms = self._parts.access.clock.now_ms()
         messages = [new_from_wire(each, self.name, now_ms) for each in batch.messages]
-        return await self._parts.carrier.create(batch.topic_uid, messages, replace=batch.replace)
+        outcomes = await self._parts.carrier.create(
+            batch.topic_uid, messages, replace=batch.replace
+        )
+        answer = pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
+        self.outbox.put(self.reply_type(seq=frame.seq, outcomes=answer))

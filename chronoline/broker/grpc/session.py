@@ -25,14 +25,12 @@ from chronoline.core.errors import BrokerUnavailable, ChronolineError, InvalidIn
 from chronoline.core.limits import name_problem
 from chronoline.runtime.admission import Admitted
 from chronoline.runtime.message_ids import new_id
-from chronoline.wire.codec import read_changes, write_answer
+from chronoline.wire.codec import MESSAGE_FRAMES, read_changes, write_answer
 from chronoline.wire.codes import failure_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
-_OF_MESSAGES = frozenset({"create", "reschedule", "cancel", "ack", "move"})
-"""Frames that the carrier counts, with their topic."""
 _LAST_ANSWERS_S = 2.0
 """The longest wait for answers that are under way when a stream has to end."""
 _MOST_REQUESTS = 1_000
@@ -130,6 +128,7 @@ class Session(ABC, Generic[Frame, Reply]):
                     admitted.end()
 
     async def _write(self, write: Callable[[bytes], Awaitable[None]]) -> None:
+        metrics = self._parts.metrics
         while replies := await self.outbox.take():
             reply, *more = replies
             if more:
@@ -140,7 +139,7 @@ class Session(ABC, Generic[Frame, Reply]):
             self._write_since_s = time.monotonic()
             await write(leaving)
             self._write_since_s = None
-            self._count("out", len(leaving))
+            metrics.add("network_broker_bytes_total", ("out", self.partner, ""), len(leaving))
             self._wrote()
 
     def _wrote(self) -> None:
@@ -178,22 +177,19 @@ class Session(ABC, Generic[Frame, Reply]):
             )
             self.go_away("silent", f"{missed} for {timeout_s:g} s")
 
-    def _count(self, direction: str, size_bytes: int) -> None:
-        labels = (direction, self.partner, "")
-        self._parts.metrics.add("network_broker_bytes_total", labels, size_bytes)
-
     # Reading
 
     async def _read(self, frames: AsyncIterator[bytes]) -> None:
+        metrics = self._parts.metrics
         try:
             async for received in frames:
                 self._heard()
-                self._count("in", len(received))
+                metrics.add("network_broker_bytes_total", ("in", self.partner, ""), len(received))
                 await self._take_in_all(received)
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            self._parts.metrics.add("networkbroker_active_channels_errors", (self.partner, ""))
+            metrics.add("networkbroker_active_channels_errors", (self.partner, ""))
             logger.warning("the stream of %s %r ended: %s", self.partner, self.name, error)
         finally:
             if self._running:
@@ -274,7 +270,8 @@ class Session(ABC, Generic[Frame, Reply]):
     ) -> None:
         what = frame.WhichOneof("what") or "nothing"
         metrics = self._parts.metrics
-        counting = nullcontext() if what in _OF_MESSAGES else metrics.command(what, "")
+        is_counted = what in MESSAGE_FRAMES  # by the carrier, with its topic
+        counting = nullcontext() if is_counted else metrics.command(what, "")
         try:
             with counting:
                 await work(frame)

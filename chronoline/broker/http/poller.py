@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Sequence
 
 from chronoline.broker.context import Parts
-from chronoline.broker.give_back import give_back
 from chronoline.broker.subscription import Subscription
 from chronoline.core.errors import (
     AlreadySubscribed,
@@ -33,13 +32,12 @@ from chronoline.core.errors import (
     TopicNotFound,
     TopicPiped,
 )
-from chronoline.core.message import Lease, LeasedMessage
+from chronoline.core.message import LeasedMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.service import AsyncService
 from chronoline.runtime.tasks import supervise
-from chronoline.stores.contract import Notice
 
 LEAST_WAIT_S = 0.1
 """The shortest wait: the broker needs it to read the store, whatever the request says."""
@@ -167,7 +165,6 @@ class Pollers(AsyncService):
         self._pollers: dict[tuple[int, str], Poller] = {}
         # The names of pollers without a given name, by topic and lease.
         self._nameless: dict[tuple[int, int], str] = {}
-        self._giving: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
         self._stopping = False
 
@@ -193,7 +190,6 @@ class Pollers(AsyncService):
                 poller.joining.cancel()
             elif poller.resting:
                 self._leave(poller)
-        await asyncio.gather(*self._giving)
 
     # One poll
 
@@ -300,7 +296,7 @@ class Pollers(AsyncService):
         subscription = poller.subscription
         if not subscription.closed:
             wanted = sum(poll.room for poll in poller.polls)
-            self._parts.loaders.grant(subscription, wanted - subscription.credit)
+            subscription.grant(wanted - subscription.credit, self._parts.clock.now_ms())
 
     def end(self, poll: Poll, *, handed: bool) -> None:
         """End a poll. Its messages are given back if they were not `handed` over."""
@@ -341,10 +337,12 @@ class Pollers(AsyncService):
     def _rest(self, poller: Poller) -> None:
         """Give back what is reserved, and leave the share to others when its time is over."""
         subscription = poller.subscription
-        self._give_back(poller, subscription.agenda.give_back())
+        if subscription.agenda:
+            subscription.give_back(subscription.agenda.give_back())
+            subscription.changed()
         if not poller.busy and time.monotonic() >= poller.keep_until_s:
             poller.busy = True
-            self._parts.loaders.changed(subscription)
+            subscription.changed()
 
     def _leave(self, poller: Poller) -> None:
         self._forget(poller)
@@ -358,17 +356,7 @@ class Pollers(AsyncService):
     # Giving back
 
     def _return(self, poller: Poller, leased: Sequence[LeasedMessage]) -> None:
-        leases = [each.lease for each in leased]
-        for lease in leases:
-            poller.subscription.forget(lease)
-        self._give_back(poller, leases)
-
-    def _give_back(self, poller: Poller, leases: Sequence[Lease]) -> None:
-        if leases:
-            task = asyncio.create_task(self._give(poller.topic, leases))
-            self._giving.add(task)
-            task.add_done_callback(self._giving.discard)
-
-    async def _give(self, topic: Topic, leases: Sequence[Lease]) -> None:
-        await give_back(self._parts.access, topic, leases)
-        self._parts.loaders.noticed([Notice(topic_uid=topic.uid)])  # no store sends a notice of it
+        """The loader gives them back."""
+        subscription, leases = poller.subscription, [each.lease for each in leased]
+        subscription.settle("unreserve", leases, now_ms=self._parts.clock.now_ms())
+        subscription.changed()

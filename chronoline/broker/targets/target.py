@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from chronoline.broker.context import Parts
-from chronoline.broker.give_back import give_back
 from chronoline.broker.subscription import Subscription
 from chronoline.broker.targets.calls import Calls
 from chronoline.broker.targets.requests import call_id, request_headers
@@ -116,15 +115,21 @@ class Target:
 
     async def stop(self) -> None:
         """Waits a while for answers, and gives back the unanswered messages. May be called twice."""
-        self.leave()
+        self._is_leaving = True
+        subscription = self._subscription
+        if subscription is not None and not subscription.closed:
+            subscription.end()
+            subscription.changed()
         if self._under_way:
             await asyncio.wait(list(self._under_way), timeout=self._calls.stop_ms / 1000)
         unanswered = dict(self._under_way)
         for task in unanswered:
             task.cancel()
         await asyncio.gather(*unanswered, return_exceptions=True)
-        if unanswered:
-            await give_back(self._parts.access, self.topic, list(unanswered.values()))
+        if subscription is not None:  # its loader gives them back
+            leases = list(unanswered.values())
+            subscription.settle("unreserve", leases, now_ms=self._parts.clock.now_ms())
+        self.leave()
 
     # One message
 
@@ -220,7 +225,7 @@ class Target:
         del self._under_way[task]
         self._under_way_bytes -= size_bytes
         if self._subscription is not None and not self._subscription.closed:
-            self._parts.loaders.grant(self._subscription, 1)  # wakes the loader
+            self._subscription.grant(1, self._parts.clock.now_ms())
 
     # Logging
 

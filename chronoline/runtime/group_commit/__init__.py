@@ -24,7 +24,7 @@ with `StoreBusy`; an empty one takes a call of any size, since its caller holds 
 to `commit_bytes` too, and that much is under way besides the waiting calls.
 """
 
-from chronoline.runtime.group_commit.committer import DEFAULT_MOST_BYTES, Committer, only
+from chronoline.runtime.group_commit.committer import DEFAULT_MOST_BYTES, Committer
 from chronoline.runtime.group_commit.pace import FEWEST_ROWS, MOST_ROWS, Pace
 from chronoline.runtime.group_commit.queue import Queue, Result, Write
 
@@ -37,5 +37,4 @@ __all__ = [
     "Queue",
     "Result",
     "Write",
-    "only",
 ]

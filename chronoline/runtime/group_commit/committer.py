@@ -41,10 +41,6 @@ class _Taken:
     took_s: float = 0.0
     """The duration of the writing, without the commit."""
 
-    @property
-    def rows(self) -> int:
-        return rows_of(self.parts)
-
     def write_all(self, now_ms: int) -> Sequence[Any]:
         started = time.perf_counter()
         items = [item for call, part in self.parts for item in call.items[part.start : part.stop]]
@@ -85,7 +81,7 @@ class Committer:
         # The queue to which the callers that were answered last may return, its number of calls then, and how
         # long that is worth waiting for. Owned by the thread.
         self._returning: tuple[Queue, int, float] | None = None
-        self._fork_guard = ForkGuard("the lane")
+        self._fork_guard = ForkGuard("the committer")
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -109,15 +105,24 @@ class Committer:
         `item_bytes` is the size of an item; small ones may count nothing. `item_place` is its place; None if
         it takes no room in one.
         """
-        self._fork_guard.check()  # before the lock, which a fork may have inherited locked
         call = Call(items, list(accumulate(map(item_bytes, items), initial=0)), item_place)
+        self._put(queue, kind, write, call)
+        return call.future
+
+    def submit_one(self, queue: Queue, write: Callable[[int], Result]) -> Future[Result]:
+        """Queues a write that is not grouped with others, and returns the future of its result."""
+        call = Call((None,), [0, 0], is_single=True)
+        self._put(queue, call, lambda _, now_ms: (write(now_ms),), call)
+        return call.future
+
+    def _put(self, queue: Queue, kind: Any, write: Write[Any], call: Call) -> None:
+        self._fork_guard.check()  # before the lock, which a fork may have inherited locked
         with self._changed:
             if self._stopped:
-                raise StoreClosed("the storage threads are closed")
+                raise StoreClosed("the committer is closed")
             queue.put(kind, write, call)
             if queue.is_complete():
                 self._changed.notify()
-        return call.future
 
     def close(self) -> None:
         """May be called twice. In a fork it does nothing: the thread is its parent's."""
@@ -202,7 +207,7 @@ class Committer:
             self._failed(taken, error)
             return
         took_s = time.perf_counter() - started
-        taken.queue.pace.learn(taken.rows, took_s * 1000)
+        taken.queue.pace.learn(rows_of(taken.parts), took_s * 1000)
         self._settle(taken, results, took_s)
 
     def _commit_together(self, together: Together, taken: Sequence[_Taken]) -> None:
@@ -219,7 +224,8 @@ class Committer:
         for queue in dict.fromkeys(each.queue for each in taken):
             own = [each for each in taken if each.queue is queue]
             own_s = sum(each.took_s for each in own)
-            queue.pace.learn(sum(each.rows for each in own), (flush_s + own_s) * 1000)
+            rows = sum(rows_of(each.parts) for each in own)
+            queue.pace.learn(rows, (flush_s + own_s) * 1000)
         for each, answer in zip(taken, answers, strict=True):
             if isinstance(answer, Exception):
                 self._failed(each, answer)
@@ -273,8 +279,8 @@ class Committer:
             call.fail(unknown)
 
     def _settle(self, taken: _Taken, results: Sequence[Any], took_s: float) -> None:
-        if len(results) != taken.rows:
-            raise StoreError(f"{taken.rows} items were answered by {len(results)} results")
+        if len(results) != (rows := rows_of(taken.parts)):
+            raise StoreError(f"{rows} items were answered by {len(results)} results")
         with self._changed:
             calls = taken.queue.calls + len(taken.parts)
         place = 0
@@ -283,19 +289,3 @@ class Committer:
             place += len(part)
         if len(taken.parts) > 1 and took_s >= _RETURN_FROM_S:
             self._returning = taken.queue, calls, time.perf_counter() + _RETURN_SHARE * took_s
-
-
-def only(many: Future[list[Result]]) -> Future[Result]:
-    """A future for the only result of another one."""
-    one: Future[Result] = Future()
-    one.set_running_or_notify_cancel()
-
-    def settle(settled: Future[list[Result]]) -> None:
-        error = settled.exception()
-        if error is not None:
-            one.set_exception(error)
-        else:
-            one.set_result(settled.result()[0])
-
-    many.add_done_callback(settle)
-    return one

@@ -13,7 +13,7 @@ from chronoline.core.errors import ChronolineError, OutcomeUnknown, StoreBusy
 from chronoline.runtime.group_commit.pace import MOST_ROWS, Pace
 
 _MOST_KINDS = 16
-"""The most rows of one commit. The cost of a kind with one item, such as a reservation, is unknown."""
+"""The most kinds in one commit. The cost of a kind with one item, such as a reservation, is unknown."""
 
 Result = TypeVar("Result")
 Write = Callable[[Sequence[Any], int], Sequence[Result]]
@@ -30,7 +30,9 @@ class Call:
     """The bytes of the items before each place, and at the end of all."""
     item_place: Callable[[Any], Any] = lambda _: None
     """The place of an item, for committers with a bound of places in a commit."""
-    future: Future[list[Any]] = field(default_factory=Future)
+    is_single: bool = False
+    """The future gets the only result, and not a list of results."""
+    future: Future[Any] = field(default_factory=Future)
     results: list[Any] | tuple[()] = ()
     taken: int = 0
     """The number of items that are under way to the store, or answered."""
@@ -66,7 +68,7 @@ class Call:
             return
         error = None if self.error_of is None else self.error_of(self.results)
         if error is None:
-            self.future.set_result(self.results)
+            self.future.set_result(self.results[0] if self.is_single else self.results)
         else:
             self.future.set_exception(error)
 

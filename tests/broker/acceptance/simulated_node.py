@@ -88,6 +88,4 @@ class SimulatedNode:
         """Set the clock, and wake the loaders, which sleep in real time."""
         self.clock.set(max(to_ms, self.clock.now_ms()))
         if self._node is not None and self._node.parts is not None:
-            loaders = self._node.parts.loaders
-            for subscription in loaders.subscriptions:
-                loaders.changed(subscription)
+            self._node.parts.loaders.moved()

@@ -1,10 +1,12 @@
 """Group commit alone: the bounds of the queue and of a commit."""
 
+import operator
 import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from itertools import accumulate
 from typing import cast
 
@@ -95,6 +97,24 @@ def desk() -> Iterator[Desk]:
     opened = Desk()
     yield opened
     opened.close()
+
+
+def test_single_write_is_committed_alone(desk: Desk) -> None:
+    first = desk.occupy()
+    made = [
+        desk.committer.submit_one(desk.queue, partial(operator.add, number)) for number in range(2)
+    ]
+
+    def fail(now_ms: int) -> None:
+        raise InvalidInput("wrong")
+
+    wrong = desk.committer.submit_one(desk.queue, fail)
+    desk.gate.set()
+    assert first.result(PATIENCE_S) == [0]
+    now_ms = desk.clock.now_ms()
+    assert [each.result(PATIENCE_S) for each in made] == [now_ms, now_ms + 1]
+    with pytest.raises(InvalidInput, match="wrong"):
+        wrong.result(PATIENCE_S)
 
 
 # Bounds by bytes

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from chronoline.broker.loader import Loader
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.pipes import PipeWatch
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.subscription import NOTHING_HELD, Holding, Receiver, Subscription
-from chronoline.core.change import Change
-from chronoline.core.errors import InvalidInput, NotSubscribed, TopicPiped
-from chronoline.core.message import Lease, NewMessage
-from chronoline.core.outcome import LEASE_IS_OVER, Outcome
+from chronoline.core.errors import InvalidInput, TopicPiped
+from chronoline.core.message import Lease
 from chronoline.core.topic import Topic
 from chronoline.runtime.clock import Clock
 from chronoline.stores.contract import Notice
@@ -33,6 +31,10 @@ class Loaders:
     @property
     def subscriptions(self) -> list[Subscription]:
         return [each for loader in self._loaders.values() for each in loader.subscriptions]
+
+    def of(self, topic_uid: int) -> Loader | None:
+        """The loader of a topic; None while the topic has no consumers here."""
+        return self._loaders.get(topic_uid)
 
     async def subscribe(
         self,
@@ -80,59 +82,6 @@ class Loaders:
             loader.unsubscribe(subscription)
             self._retire(loader)
 
-    def grant(self, subscription: Subscription, more: int) -> None:
-        self._of(subscription).grant(subscription, more)
-
-    def changed(self, subscription: Subscription) -> None:
-        self._of(subscription).changed()
-
-    def _of(self, subscription: Subscription) -> Loader:
-        loader = self._loaders.get(subscription.topic.uid)
-        if loader is None or subscription.closed:
-            raise NotSubscribed
-        return loader
-
-    def _find(self, topic_uid: int, change: Change) -> Subscription | None:
-        """The subscription whose lease is changed, if this broker granted the lease."""
-        loader = self._loaders.get(topic_uid)
-        return None if loader is None else loader.find(change.name)
-
-    def with_sessions(self, topic_uid: int, changes: Sequence[Change]) -> list[Change]:
-        """The same changes, each with the session of its lease, where this broker granted it."""
-        found = [self._find(topic_uid, change) for change in changes]
-        return [
-            change if subscription is None else subscription.with_session(change)
-            for change, subscription in zip(changes, found, strict=True)
-        ]
-
-    def settled(
-        self, topic_uid: int, changes: Sequence[Change], outcomes: Sequence[Outcome]
-    ) -> None:
-        """Forgets the leases that these outcomes ended; one refused for another reason stays live."""
-        for change, outcome in zip(changes, outcomes, strict=True):
-            subscription = self._find(topic_uid, change)
-            if subscription is not None and (outcome.done or outcome.refusal in LEASE_IS_OVER):
-                subscription.forget(change)
-
-    def extended(
-        self, topic_uid: int, changes: Sequence[Change], outcomes: Sequence[Outcome]
-    ) -> None:
-        for change, outcome in zip(changes, outcomes, strict=True):
-            subscription = self._find(topic_uid, change)
-            if subscription is not None and outcome.done:
-                subscription.moved(change.id, outcome.version, outcome.at)
-
-    def created(
-        self, topic_uid: int, messages: Sequence[NewMessage], outcomes: Sequence[Outcome]
-    ) -> None:
-        """Passes this broker's own messages to the loader, sooner than the store's notices."""
-        loader = self._loaders.get(topic_uid)
-        if loader is not None:
-            done = zip(messages, outcomes, strict=True)
-            dues = [message.due for message, outcome in done if outcome.done]
-            if dues:
-                loader.noticed(min(dues))
-
     def noticed(self, notices: Iterable[Notice]) -> None:
         """Passes on the notices of the store's watch. A topic that is not known may be any."""
         for notice in notices:
@@ -145,12 +94,6 @@ class Loaders:
                 loader_of.returned(notice.returned)
             else:
                 loader_of.noticed(notice.due)
-
-    def topic_deleted(self, topic_uid: int) -> None:
-        """The topic was deleted: notifies its consumers."""
-        loader = self._loaders.get(topic_uid)
-        if loader is not None:
-            loader.topic_deleted()
 
     def moved(self) -> None:
         """The clock was moved: sleepers compute their wait anew."""
