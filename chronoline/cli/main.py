@@ -29,7 +29,7 @@ class _Command:
 
     load: Callable[[], Any]
     install: str
-    """What `pip install` needs for it."""
+    """The name that `pip install` takes."""
     panel: str | None = None
 
 
