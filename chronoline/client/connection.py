@@ -98,7 +98,8 @@ class Connection:
                 ("grpc.max_receive_message_length", _MOST_BYTES),
                 ("grpc.max_send_message_length", _MOST_BYTES),
                 ("grpc.initial_reconnect_backoff_ms", 50),
-                ("grpc.min_reconnect_backoff_ms", 50),
+                # The time in which a connection has to open, however busy the machine is.
+                ("grpc.min_reconnect_backoff_ms", 5_000),
                 ("grpc.max_reconnect_backoff_ms", 2_000),
                 # Two clients of one process share neither a socket nor its errors.
                 ("grpc.use_local_subchannel_pool", 1),

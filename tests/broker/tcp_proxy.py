@@ -20,6 +20,7 @@ class TcpProxy:
         self.address = ""
         """The address that clients connect to."""
         self.turned_away = 0
+        self.accept_after_s = 0.0
 
     def cut(self) -> None:
         """Abort all connections and reject new ones."""
@@ -35,6 +36,7 @@ class TcpProxy:
             self.turned_away += 1
             writer.transport.abort()
             return
+        await asyncio.sleep(self.accept_after_s)  # as a machine that has much else to do
         there, onward = await asyncio.open_connection(*self._to)
         self._open |= {writer, onward}
         try:

@@ -99,3 +99,13 @@ def test_ack_and_extend_after_the_lease_are_refused(
             await others.aclose()
 
     asyncio.run(play())
+
+
+def test_first_request_waits_for_a_slow_connection(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running(tmp_path) as broker, tcp_proxy(broker.address) as way:
+            way.accept_after_s = 0.5
+            async with AsyncClient(way.address) as client:
+                assert await client.topics() == []
+
+    asyncio.run(play())
