@@ -34,7 +34,7 @@ from chronoline.core.topic import TopicSettings
 from chronoline.delivery.lane_settings import LaneSettings
 from chronoline.log import Log
 from chronoline.node.timer_service import ServiceOptions, TimerService
-from chronoline.pipe.intake import RecordIntake
+from chronoline.pipe.intake import PipeIntake
 from chronoline.pipe.lane_work import LaneWork
 from chronoline.pipe.places import Place
 from chronoline.pipe.worker_cache import close_all
@@ -226,7 +226,7 @@ def pipe(recorder: Recorder, folder: Path) -> None:
         until_ms = _now_ms() + _HOUR_MS
         store.beat(pipe_group(topic), "node", until_ms=until_ms, now_ms=_now_ms())
         claims = store.claim_inputs("p/in", {0: 0}, "node", until_ms=until_ms, now_ms=_now_ms())
-        taker = RecordIntake(
+        taker = PipeIntake(
             store,
             topic.uid,
             {claim.partition: claim for claim in claims},

@@ -32,7 +32,7 @@ from chronoline.client.outcomes import Outcomes
 from chronoline.client.times import Delay
 from chronoline.client.topics import Topic, TopicSettings
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -58,7 +58,7 @@ class Lease:
 {lease_body}
 
 
-class Client(Closing):
+class Client(Closable):
 {client_doc}
 
     {client_init}

@@ -148,11 +148,11 @@ class Door:
         """The scheme of the node's URLs."""
         return "http" if self.tls is None else "https"
 
-    def lets_in(self, authorization: str | bytes) -> bool:
+    def accepts(self, authorization: str | bytes) -> bool:
         """`authorization` is the header of that name: `Bearer` and a token."""
-        return self.lets_stay(hash_of_shown(authorization))
+        return self.accepts_hash(token_hash(authorization))
 
-    def lets_stay(self, shown: str) -> bool:
+    def accepts_hash(self, shown: str) -> bool:
         """Whether a client with a token of this hash may stay; the hash is empty without a token."""
         if not self.asks:
             return True
@@ -195,7 +195,7 @@ class Door:
         return context
 
 
-def hash_of_shown(authorization: str | bytes) -> str:
+def token_hash(authorization: str | bytes) -> str:
     """The hash of the token in an `authorization` header; empty if there is none."""
     text = authorization.decode("latin-1") if isinstance(authorization, bytes) else authorization
     kind, _, token = text.partition(" ")

@@ -37,7 +37,7 @@ class Backlog:
         self._counting: asyncio.Task[None] | None = None
 
     async def refresh(self) -> None:
-        """Count, unless the last count is younger than ten seconds."""
+        """Counts, unless the last count is younger than ten seconds."""
         if self._counting is None:
             if time.monotonic() - self._counted_s < _EVERY_S:
                 return
@@ -82,7 +82,7 @@ class Backlog:
             )
             return overdue, ahead
 
-        overdue, ahead = await self._access.look("count", count, topic=topic.name)
+        overdue, ahead = await self._access.call("count", count, topic=topic.name)
         samples: list[Sample] = [
             ("topic_available_messages_count", (topic.name,), overdue.available)
         ]

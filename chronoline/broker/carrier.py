@@ -99,11 +99,11 @@ class Carrier:
     # Reads
 
     async def lookup(self, topic_uid: int, ids: Sequence[str]) -> dict[str, Message]:
-        return await self._look("lookup", topic_uid, lambda store: store.lookup(topic_uid, ids))
+        return await self._read("lookup", topic_uid, lambda store: store.lookup(topic_uid, ids))
 
     async def bodies(self, topic_uid: int, ids: Sequence[str], actor: Actor) -> Bodies:
         now_ms = self._clock.now_ms()
-        return await self._look(
+        return await self._read(
             "bodies",
             topic_uid,
             lambda store: store.bodies(topic_uid, ids, actor=actor, now_ms=now_ms),
@@ -112,7 +112,7 @@ class Carrier:
     async def count(self, topic_uid: int, *, start: int, end: int | None) -> Counts:
         topic = await self._topics.get(topic_uid)
         now_ms = self._clock.now_ms()
-        return await self._look(
+        return await self._read(
             "count",
             topic_uid,
             lambda store: store.count(
@@ -129,7 +129,7 @@ class Carrier:
     ) -> list[ForecastStep]:
         topic = await self._topics.get(topic_uid)
         now_ms = self._clock.now_ms()
-        return await self._look(
+        return await self._read(
             "forecast",
             topic_uid,
             lambda store: store.forecast(
@@ -140,7 +140,7 @@ class Carrier:
     async def dead_letters(
         self, topic_uid: int, *, after: DeadLetter | None, limit: int
     ) -> list[DeadLetter]:
-        return await self._look(
+        return await self._read(
             "dead_letters",
             topic_uid,
             lambda store: store.dead_letters(topic_uid, after=after, limit=limit),
@@ -166,7 +166,7 @@ class Carrier:
         self._metrics.changed(command, topic.name, outcomes)
         return outcomes
 
-    async def _look(
+    async def _read(
         self,
         command: str,
         topic_uid: int,
@@ -174,4 +174,4 @@ class Carrier:
     ) -> Result:
         topic: Topic = await self._topics.get(topic_uid)
         with self._metrics.command(command, topic.name):
-            return await self._access.look(command, read, topic=topic.name)
+            return await self._access.call(command, read, topic=topic.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chronoline.broker.carrier import Carrier
-from chronoline.broker.clock_offsets import Timekeeper
+from chronoline.broker.client_clocks import Timekeeper
 from chronoline.broker.degradation import Degradations
 from chronoline.broker.limits import Limits
 from chronoline.broker.loaders import Loaders
@@ -17,7 +17,7 @@ from chronoline.runtime.clock import Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class BrokerContext:
     """The shared parts of one broker."""
 
     broker: str

@@ -76,8 +76,8 @@ class Degradations:
             found.append(Degradation(DegradationType.CLOCK, problem, problem))
         return tuple(found)
 
-    async def look(self) -> tuple[Degradation, ...]:
-        """Call the store, at most twice a second and for 2 s; then as `current`."""
+    async def refresh(self) -> tuple[Degradation, ...]:
+        """Calls the store, at most twice a second and for 2 s; then as `current`."""
         due = time.monotonic() - self._asked_s >= _ASK_EVERY_S
         if self._asking is None and due and not self.stopping:
             self._asking = asyncio.create_task(self._ask(), name="asking the store")
@@ -85,12 +85,12 @@ class Degradations:
             await asyncio.wait([asking])
             if not asking.cancelled():
                 asking.result()
-        self.tell()
+        self.log_changes()
         return self.current
 
     async def check(self) -> None:
         """Raises `BrokerUnavailable` or `StoreUnavailable`, with the public reasons."""
-        found = await self.look()
+        found = await self.refresh()
         if not found:
             return
         words = "; ".join(each.public for each in found)
@@ -99,11 +99,11 @@ class Degradations:
         raise BrokerUnavailable(words)
 
     async def keep_watch(self) -> None:
-        """Log changes, also without requests. Called every second."""
+        """Logs changes, also without requests. Called every second."""
         if self.current:
-            await self.look()
+            await self.refresh()
         else:
-            self.tell()
+            self.log_changes()
 
     def stop(self) -> None:
         """The node stops: the store is not called any more. May be called twice."""
@@ -111,8 +111,8 @@ class Degradations:
         if self._asking is not None:
             self._asking.cancel()
 
-    def tell(self) -> None:
-        """Log new degradations, and the end of all."""
+    def log_changes(self) -> None:
+        """Logs new degradations, and the end of all."""
         # The caller of `stop` logs that the node stops.
         found = [each for each in self.current if each.type is not DegradationType.STOPPING]
         types = frozenset(each.type for each in found)
@@ -129,7 +129,7 @@ class Degradations:
     async def _ask(self) -> None:
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                await self._access.look("ready", lambda store: store.find_topic("-"))
+                await self._access.call("ready", lambda store: store.find_topic("-"))
             self._unanswered = ""
         except TimeoutError:
             self._unanswered = f"the store did not answer within {_PATIENCE_S:g} s"

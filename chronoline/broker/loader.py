@@ -38,7 +38,13 @@ from typing import Any
 
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
-from chronoline.broker.subscription import NO_BUCKETS, NOTHING_HELD, Holding, Receiver, Subscription
+from chronoline.broker.subscription import (
+    NO_BUCKETS,
+    NOTHING_HELD,
+    HeldVersions,
+    Receiver,
+    Subscription,
+)
 from chronoline.core.change import Change, lease_change
 from chronoline.core.delivery import Chore, Command, Look, Reserve, Settle, is_unknown
 from chronoline.core.errors import AlreadySubscribed, ChronolineError, TopicNotFound
@@ -135,7 +141,7 @@ class Loader:
         *,
         lease_ms: int,
         credit: int,
-        holding: Holding = NOTHING_HELD,
+        holding: HeldVersions = NOTHING_HELD,
     ) -> tuple[Subscription, list[Lease]]:
         """Returns the subscription, and the live leases among those that the consumer says it holds.
 
@@ -166,7 +172,7 @@ class Loader:
         self.changed()
         return subscription, kept
 
-    async def _resume(self, subscription: Subscription, holding: Holding) -> list[Lease]:
+    async def _resume(self, subscription: Subscription, holding: HeldVersions) -> list[Lease]:
         kept: list[Lease] = []
         session = subscription.session.new_grant()
         after, more = "", True
@@ -371,7 +377,7 @@ class Loader:
             self._granted(subscription, command, grant)
             next_ts: int | None = command.asked_ms
             if not grant.leased:  # the next message is probably not far from this one
-                next_ts = await self._access.look(
+                next_ts = await self._access.call(
                     "next_ts",
                     lambda store: store.next_ts(self.topic.uid, command.ranges),
                     topic=self.topic.name,
@@ -480,7 +486,7 @@ class Loader:
             return store.apply(uid, changes, again=again, now_ms=now_ms)
 
         if self._access.clock.problem:
-            await self._access.look(
+            await self._access.call(
                 "unreserve", by_the_stores_clock, topic=self.topic.name, changes=True
             )
         else:
@@ -508,7 +514,7 @@ class Loader:
         found: list[Message] = []
         after, more = "", True
         while more:
-            page = await self._access.look(
+            page = await self._access.call(
                 "held",
                 lambda store, after=after: store.select_held(  # type: ignore[misc]  # of this turn
                     self.topic.uid, consumer, session=session, after=after, limit=_PAGE
@@ -532,7 +538,7 @@ class Loader:
     async def _end_if_deleted(self) -> None:
         """Without reservations, only this lookup finds that the topic was deleted."""
         try:
-            await self._access.look(
+            await self._access.call(
                 "topic", lambda store: store.get_topic(self.topic.uid), topic=self.topic.name
             )
         except TopicNotFound:
@@ -604,7 +610,7 @@ def _rest_ms(error: BaseException) -> int:
     return told_ms or _REST_MS
 
 
-def _is_its_own(resumed: LeasedMessage, subscription: Subscription, holding: Holding) -> bool:
+def _is_its_own(resumed: LeasedMessage, subscription: Subscription, holding: HeldVersions) -> bool:
     """Whether the consumer itself held a resumed lease: the resumption made one version more.
 
     A twin increases the version too, so the instance must match as well, if the row names one.

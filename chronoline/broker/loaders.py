@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from chronoline.broker.loader import Loader
 from chronoline.broker.metrics import BrokerMetrics
-from chronoline.broker.pipes import PipeWatch
+from chronoline.broker.pipe_watch import PipeWatch
 from chronoline.broker.store_access import StoreAccess
-from chronoline.broker.subscription import NOTHING_HELD, Holding, Receiver, Subscription
+from chronoline.broker.subscription import NOTHING_HELD, HeldVersions, Receiver, Subscription
 from chronoline.core.errors import InvalidInput, TopicPiped
 from chronoline.core.message import Lease
 from chronoline.core.topic import Topic
@@ -43,7 +43,7 @@ class Loaders:
         *,
         lease_ms: int,
         credit: int,
-        holding: Holding = NOTHING_HELD,
+        holding: HeldVersions = NOTHING_HELD,
         for_target: bool = False,
         returning: bool = False,
     ) -> tuple[Subscription, list[Lease]]:

@@ -183,7 +183,7 @@ class BrokerMetrics(Collector):
             self.add("networkbroker_active_channels_errors", (partner, ""), 0)
 
     def watch(self, part: Callable[[], Iterable[Sample]]) -> None:
-        """Ask this part for samples at every scrape."""
+        """Asks this part for samples at every scrape."""
         self._watched.append(part)
 
     def add(self, name: str, labels: tuple[str, ...], value: float = 1) -> None:
@@ -191,7 +191,7 @@ class BrokerMetrics(Collector):
         self._counted[topic][name, labels] += value
 
     def show_backlog(self, samples: Mapping[str, Sequence[Sample]]) -> None:
-        """Replace the counts of messages, by topic."""
+        """Replaces the counts of messages, by topic."""
         self._backlog = dict(samples)
 
     # Deleted topics
@@ -215,7 +215,7 @@ class BrokerMetrics(Collector):
     def command(
         self, command: str, topic: str, *, family: str = "broker_commands"
     ) -> Iterator[None]:
-        """Count a command, and its failure. Commands on topics have a family of their own."""
+        """Counts a command, and its failure. Commands on topics have a family of their own."""
         try:
             yield
         except Exception:
@@ -225,7 +225,7 @@ class BrokerMetrics(Collector):
             self.add(f"{family}_count", (command, topic))
 
     def changed(self, command: str, topic: str, outcomes: Sequence[Outcome]) -> None:
-        """Count the outcomes of a batch, unless it changes dead letters."""
+        """Counts the outcomes of a batch, unless it changes dead letters."""
         if command == "extend":
             family, op = "topic_leases", "extend"
         elif command in _MESSAGE_OPS:
@@ -245,18 +245,18 @@ class BrokerMetrics(Collector):
             self.add("topic_leases_errors", ("create", topic), len(grant.refused))
 
     def pushed(self, topic: str, leased: Sequence[LeasedMessage], now_ms: int) -> None:
-        """Observe the lateness of first deliveries, as they leave."""
+        """Observes the lateness of first deliveries, as they leave."""
         lateness = self._lateness[topic]
         for each in leased:
             if not each.redelivered:
                 lateness.observe(max(0, now_ms - each.message.due))
 
     def called(self, topic: str, outcome: str) -> None:
-        """Count a call of a topic's target."""
+        """Counts a call of a topic's target."""
         self.add("topic_target_calls_count", (outcome, topic))
 
     def refused(self, edge: str, reason: str) -> None:
-        """Count a request or a connection that was refused before any work on it."""
+        """Counts a request or a connection that was refused before any work on it."""
         self.add("broker_refused_count", (edge, reason))
 
     def queried(self, query: str, topic: str, *, took_s: float) -> None:
@@ -270,7 +270,7 @@ class BrokerMetrics(Collector):
         self.add("storage_queries_errors", labels)
 
     def failed(self, what: str, topic: str = "") -> None:
-        """Count the failure of a part of the broker that is restarted."""
+        """Counts the failure of a part of the broker that is restarted."""
         self.add("broker_commands_errors", (what, topic))
 
     # Showing

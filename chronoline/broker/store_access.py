@@ -33,12 +33,12 @@ from chronoline.core.errors import (
 from chronoline.core.limits import CLOCK_BOUND_MS
 from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.clock import Clock
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 from chronoline.stores.contract import Store
 
 logger = logging.getLogger(__name__)
 
-_OWN_LOOKS = frozenset(
+_OWN_QUERIES = frozenset(
     {"clock", "held", "members", "next_ts", "purge", "ready", "topic", "unreserve"}
 )
 """Reads that the broker's own work waits for. Each is quick; all others are reads of clients."""
@@ -95,8 +95,8 @@ class StoreAccess:
         return self._health.refusal
 
     async def compare_clocks(self) -> None:
-        """Compare the broker's clock with the store's."""
-        await self.look("clock", self.clock.compare)
+        """Compares the broker's clock with the store's."""
+        await self.call("clock", self.clock.compare)
 
     async def change(
         self, query: str, submit: Callable[[StorageThreads], Future[Result]], *, topic: str = ""
@@ -114,7 +114,7 @@ class StoreAccess:
         self._health.changed()
         return result
 
-    async def look(
+    async def call(
         self,
         query: str,
         read: Callable[[Store], Result],
@@ -124,7 +124,7 @@ class StoreAccess:
     ) -> Result:
         """A read; or a rare change, not worth a group commit, whose outcome is unknown if it is late."""
         self._health.admit()
-        own = query in _OWN_LOOKS
+        own = query in _OWN_QUERIES
         threads = self._own_reads if own else self._client_reads
         late = self._unknown if changes else self._unanswered
         asked: list[Future[Result]] = []
@@ -245,7 +245,7 @@ class StoreHealth:
         self._probe_at_s = self._monotonic() + _PROBE_EVERY_S
 
 
-class ReadThreads(Closing):
+class ReadThreads(Closable):
     """A few threads that call the store, and the bounded queue before them.
 
     Each call gets a future, which can be cancelled before its turn. The threads are daemons: those of
@@ -306,7 +306,7 @@ class ReadThreads(Closing):
 
 
 async def close_in_thread(what: str, work: Callable[[], None], *, patience_s: float) -> None:
-    """Close a part that can hang on the store, in a thread of its own, with a time-out.
+    """Closes a part that can hang on the store, in a thread of its own, with a time-out.
 
     After the time-out the thread stays behind: it ends by itself, or with the process.
     """

@@ -112,7 +112,7 @@ class StoreWatch(AsyncService):
         while self._to_look:
             topics, self._to_look = list(self._to_look.values()), {}
             try:
-                found = await self._access.look("next_ts", partial(_next, topics))
+                found = await self._access.call("next_ts", partial(_next, topics))
             except Exception as error:
                 _log("reading the next due of a topic failed", error)
                 found = [Notice(topic_uid=topic.uid) for topic in topics]
@@ -135,7 +135,7 @@ def _next(topics: Sequence[Topic], store: Store) -> list[Notice]:
 
 
 def _log(what: str, error: Exception) -> None:
-    """Log an error; with its traceback if it is a defect."""
+    """Logs an error; with its traceback if it is a defect."""
     foreseen = isinstance(error, ChronolineError)
     level = logging.WARNING if foreseen else logging.ERROR
     logger.log(level, "%s: %s", what, error, exc_info=None if foreseen else error)

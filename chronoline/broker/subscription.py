@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from chronoline.core.agenda import DEFAULT_RESERVE_AHEAD_MS, Agenda
-from chronoline.core.delivery import RESERVE_ROWS, Delivery, Rules
+from chronoline.core.delivery import RESERVE_ROWS, Delivery, DeliveryOptions
 from chronoline.core.limits import MAX_HEADER_BYTES, MAX_KEY_BYTES
 from chronoline.core.message import LeasedMessage
 from chronoline.core.ranges import BucketRange
@@ -26,9 +26,9 @@ _SPARE = 4
 _BUNDLE_MS = 15
 """Messages that fall due within this time after a message leave with it, in one frame."""
 NO_BUCKETS = BucketRange(0, 0)
-Holding = Mapping[str, Container[int]]
+HeldVersions = Mapping[str, Container[int]]
 """The leases that a consumer says it holds: by id, the versions that are its own."""
-NOTHING_HELD: Holding = MappingProxyType({})
+NOTHING_HELD: HeldVersions = MappingProxyType({})
 
 
 class Receiver(Protocol):
@@ -94,7 +94,7 @@ class Subscription(Delivery):
             consumer=receiver.name,
             lease_ms=lease_ms,
             credit=credit,
-            rules=Rules(rows=min(RESERVE_ROWS, most)),
+            rules=DeliveryOptions(rows=min(RESERVE_ROWS, most)),
         )
         self.topic = topic
         self.receiver = receiver

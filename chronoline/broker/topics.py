@@ -48,13 +48,13 @@ class Topics:
         topic = self._known.get(uid)
         if topic is None:
             topic = self._learn(
-                await self._access.look("topic", lambda store: store.get_topic(uid))
+                await self._access.call("topic", lambda store: store.get_topic(uid))
             )
         return topic
 
     async def find(self, name: str) -> Topic:
         """Raises `TopicNotFound` with the command that creates it."""
-        topic = await self._access.look("topic", lambda store: store.find_topic(name))
+        topic = await self._access.call("topic", lambda store: store.find_topic(name))
         if topic is None:
             raise TopicNotFound(
                 f"there is no topic {name!r}; create it with `chronoline topic create {name}`"
@@ -64,7 +64,7 @@ class Topics:
     async def list(self) -> list[Topic]:
         """All live topics. Deleted ones are forgotten, with their metrics, whichever broker deleted them."""
         shown, known = self._metrics.topics, set(self._known)
-        topics = await self._access.look("topics", lambda store: store.list_topics())
+        topics = await self._access.call("topics", lambda store: store.list_topics())
         for uid in known - {topic.uid for topic in topics}:
             self.forget(uid)
         for name in shown - {topic.name for topic in topics}:
@@ -81,7 +81,7 @@ class Topics:
             )
         with self._metrics.command("create", name, family="topic_commands"):
             now_ms = self._clock.now_ms()
-            topic = await self._access.look(
+            topic = await self._access.call(
                 "create_topic",
                 lambda store: (
                     store.ensure_topic(name, settings, now_ms=now_ms)
@@ -99,7 +99,7 @@ class Topics:
         topic = await self.get(uid)
         with self._metrics.command("delete", topic.name, family="topic_commands"):
             now_ms = self._clock.now_ms()
-            deleted = await self._access.look(
+            deleted = await self._access.call(
                 "drop_topic", lambda store: store.delete_topic(uid, now_ms=now_ms), changes=True
             )
             self.forget(uid)

@@ -19,7 +19,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from chronoline.broker.clock_offsets import Timekeeper
+from chronoline.broker.client_clocks import Timekeeper
 from chronoline.core.errors import BrokerUnavailable, ChronolineError
 from chronoline.core.limits import CLOCK_BOUND_MS
 from chronoline.runtime.clock import Clock
@@ -109,7 +109,7 @@ class TrustedClock:
         )
 
     def compare(self, store: Store) -> None:
-        """Ask the store for its clock. This blocks."""
+        """Asks the store for its clock. This blocks."""
         asked_us = self._monotonic_us()
         theirs_ms = store.clock_ms()
         half_us = (self._monotonic_us() - asked_us) // 2
@@ -127,7 +127,7 @@ class TrustedClock:
 
 
 async def compare_clocks(clock: TrustedClock, ask: Callable[[], Awaitable[None]]) -> None:
-    """Compare the clocks by `ask`, and note a failure."""
+    """Compares the clocks by `ask`, and notes a failure."""
     if clock.alone:
         return
     try:
@@ -143,7 +143,7 @@ async def watch_clock(
     ask: Callable[[], Awaitable[None]],
     changed: Callable[[], None],
 ) -> None:
-    """Compare every few seconds and after a jump of the clock; call `changed` if it or the trust changed."""
+    """Compares every few seconds and after a jump of the clock; calls `changed` after a change."""
     known = (timekeeper.stamp()[1], bool(clock.problem))
     compare_at_s = 0.0
     while True:
@@ -154,13 +154,13 @@ async def watch_clock(
             wait_s = _COMPARE_WHEN_OFF_S if seen[1] else _COMPARE_EVERY_S
             compare_at_s = time.monotonic() + wait_s
         if seen != known:
-            _tell(clock, was_off=known[1])
+            _log_change(clock, was_off=known[1])
             known = seen
             changed()
         await asyncio.sleep(_GLANCE_EVERY_S)  # a clock has no event for being moved
 
 
-def _tell(clock: TrustedClock, *, was_off: bool) -> None:
+def _log_change(clock: TrustedClock, *, was_off: bool) -> None:
     problem = clock.problem
     if problem and not was_off:
         logger.error(

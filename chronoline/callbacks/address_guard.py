@@ -19,14 +19,14 @@ _SPECIAL = [
 _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
 
 
-class Guard:
+class AddressGuard:
     """Refuses private, loopback, link-local and other special addresses, except the networks it is given."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
         """Raises `ValueError` for text that is not a network."""
         self._allowed: list[Network] = [ipaddress.ip_network(each) for each in allowed]
         # The answer for an address is always the same, and a receiver is called thousands of times.
-        self.lets_out = lru_cache(_MOST_REMEMBERED)(self._lets_out)
+        self.allows = lru_cache(_MOST_REMEMBERED)(self._lets_out)
 
     def _lets_out(self, text: str) -> bool:
         """Whether a connection to an address is allowed. IPv6 addresses can contain IPv4, in several ways."""

@@ -12,7 +12,7 @@ from enum import StrEnum
 import aiohttp
 from yarl import URL
 
-from chronoline.callbacks.address_guard import Guard
+from chronoline.callbacks.address_guard import AddressGuard
 from chronoline.callbacks.resolver import Lookups
 from chronoline.runtime.descriptors import SHORTAGES, shortage_of
 from chronoline.runtime.service import AsyncService
@@ -29,7 +29,7 @@ _REST_S = 0.5
 Lookup = Callable[[str, int], Awaitable[list[str]]]
 """The addresses of a host and a port, in the order to try them."""
 
-Place = tuple[str, int]
+Endpoint = tuple[str, int]
 """A host and a port. Each has its own limit of calls."""
 
 
@@ -74,7 +74,7 @@ class Caller(AsyncService):
 
     def __init__(
         self,
-        guard: Guard,
+        guard: AddressGuard,
         *,
         limits: CallLimits | None = None,
         lookup: Lookup | None = None,
@@ -85,7 +85,7 @@ class Caller(AsyncService):
         self.limits = limits or CallLimits()
         self._lookup = lookup or Lookups()
         self._rest_s = rest_s
-        self._hosts: dict[tuple[str, int], _Host] = {}
+        self._hosts: dict[tuple[str, int], _HostTurns] = {}
         self._all = asyncio.Semaphore(self.limits.in_all)
         self._session: aiohttp.ClientSession | None = None
 
@@ -123,8 +123,8 @@ class Caller(AsyncService):
         `may_begin` is asked again.
         """
         url = URL(uri, encoded=True)
-        place = _place(url)
-        host = self._hosts.setdefault(place, _Host(self.limits.for_each_host))
+        place = _endpoint(url)
+        host = self._hosts.setdefault(place, _HostTurns(self.limits.for_each_host))
         host.calls += 1
         timeout_s = self.limits.timeout_ms / 1000
         begun, waits_for = False, "too many calls are under way"
@@ -160,7 +160,7 @@ class Caller(AsyncService):
         attempt: int,
         may_begin: Callable[[], bool],
     ) -> Answer:
-        host, port = _place(url)
+        host, port = _endpoint(url)
         try:
             addresses = await self._lookup(host, port)
         except (OSError, UnicodeError, RuntimeError, MemoryError) as error:
@@ -168,7 +168,7 @@ class Caller(AsyncService):
             if not isinstance(error, OSError | UnicodeError):
                 raise
             return Answer(Verdict.unknown_host, f"{host} has no address: {words_of(error)}")
-        allowed = [each for each in addresses if self._guard.lets_out(each)]
+        allowed = [each for each in addresses if self._guard.allows(each)]
         if not allowed:
             where = "" if host in addresses else f" is {', '.join(addresses[:3])}, which"
             return Answer(
@@ -213,12 +213,12 @@ def _check_shortage(error: Exception, host: str) -> None:
         raise _Short(f"the node is short of {resource}") from None
 
 
-def place_of(uri: str) -> Place:
+def endpoint_of(uri: str) -> Endpoint:
     """The host and the port of a URI."""
-    return _place(URL(uri, encoded=True))
+    return _endpoint(URL(uri, encoded=True))
 
 
-def _place(url: URL) -> Place:
+def _endpoint(url: URL) -> Endpoint:
     return url.host or "", url.port or 0
 
 
@@ -234,7 +234,7 @@ def words_of(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error) or type(error).__name__
 
 
-class _Host:
+class _HostTurns:
     """The turns of one server, and the number of its calls."""
 
     def __init__(self, most: int) -> None:

@@ -1,1 +1,1 @@
-"""The command line: the only place that wires everything together."""
+"""The command line: it parses, calls and prints. `chronoline.node` wires a node together."""

@@ -10,7 +10,7 @@ import typer
 
 from chronoline.cli.broker import Broker, asks_a_broker
 from chronoline.cli.options import AsJson, Due, In, TopicName, Yes, confirm, when
-from chronoline.cli.output import count_of, printable, quiet_when_nobody_reads, tell
+from chronoline.cli.output import count_of, print_to_stderr, printable, quiet_when_nobody_reads
 from chronoline.cli.progress import showing
 from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.runtime.json_bytes import json_bytes, json_headers
@@ -64,7 +64,7 @@ def list_letters(
         else:
             print(f"Topic {topic!r} has no dead letters.")
     if len(letters) > limit:
-        tell(f"There are more than {limit:,}: --limit shows more.")
+        print_to_stderr(f"There are more than {limit:,}: --limit shows more.")
 
 
 @app.command()

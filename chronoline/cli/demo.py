@@ -52,7 +52,7 @@ _WHOLE_FROM_MS = 100
 _DUE = "demo-due"
 
 
-class _Receiver(threading.Thread):
+class _OutputReader(threading.Thread):
     """Reads the output: notes each message, and its lateness."""
 
     def __init__(self, url: str, expected: int) -> None:
@@ -157,8 +157,8 @@ def _settings(folder: Path) -> PipeSettings:
 
 
 @contextmanager
-def _receiving(url: str, expected: int) -> Iterator[_Receiver]:
-    receiver = _Receiver(url, expected)
+def _receiving(url: str, expected: int) -> Iterator[_OutputReader]:
+    receiver = _OutputReader(url, expected)
     receiver.start()
     try:
         yield receiver
@@ -166,7 +166,7 @@ def _receiving(url: str, expected: int) -> Iterator[_Receiver]:
         receiver.end()
 
 
-def _wait_for_the_first(log: Log, receiver: _Receiver) -> None:
+def _wait_for_the_first(log: Log, receiver: _OutputReader) -> None:
     log.append_many("in", [_event(b"first", SystemClock().now_ms())])
     if not receiver.first.wait(_START_S):
         raise ChronolineError(f"nothing came through the pipe within {_START_S:g} seconds")
@@ -197,7 +197,7 @@ def _event(name: bytes, due_ms: int) -> NewEvent:
 
 
 def _watch(
-    console: Console, receiver: _Receiver, pipe: Pipe, messages: int, last_due_ms: int
+    console: Console, receiver: _OutputReader, pipe: Pipe, messages: int, last_due_ms: int
 ) -> None:
     give_up_s = time.monotonic() + SystemClock().seconds_until(last_due_ms) + _PATIENCE_S
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -221,7 +221,7 @@ def _left(settings: PipeSettings) -> Counts:
 def _report(
     console: Console,
     sent: dict[bytes, int],
-    receiver: _Receiver,
+    receiver: _OutputReader,
     slept: Lateness,
     left: Counts,
 ) -> None:
@@ -248,7 +248,7 @@ def _report(
 
 
 def _table(
-    receiver: _Receiver, slept: Lateness, *, early: int, lost: int, duplicated: int
+    receiver: _OutputReader, slept: Lateness, *, early: int, lost: int, duplicated: int
 ) -> Table:
     table = Table(
         title="Lateness in milliseconds",

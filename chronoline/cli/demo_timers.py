@@ -32,7 +32,7 @@ def show_timers() -> None:
     console = Console()
     with (
         tempfile.TemporaryDirectory(prefix="chronoline-demo-") as folder,
-        _Receiver() as received,
+        _CallbackReceiver() as received,
         TimerNodes(Path(folder)) as nodes,
     ):
         first, second, third, fourth = free_addresses(4)
@@ -66,7 +66,7 @@ def show_timers() -> None:
     _report(console, load, received)
 
 
-class _Receiver:
+class _CallbackReceiver:
     """Receives callbacks: the time of each, by its body."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class _Receiver:
                 lambda: {body for body, _, _ in self.came} >= bodies, until_s - time.monotonic()
             )
 
-    def __enter__(self) -> _Receiver:
+    def __enter__(self) -> _CallbackReceiver:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
 
@@ -142,7 +142,7 @@ class _Load:
             connection.close()
 
 
-def _report(console: Console, load: _Load, received: _Receiver) -> None:
+def _report(console: Console, load: _Load, received: _CallbackReceiver) -> None:
     first: dict[str, float] = {}
     pops: Counter[tuple[str, str]] = Counter()
     for body, sequence, came_s in received.came:

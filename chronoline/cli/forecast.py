@@ -16,7 +16,7 @@ from chronoline.cli.options import AsJson, TopicName, duration
 from chronoline.cli.output import count_of, quiet_when_nobody_reads
 from chronoline.cli.topics import counts_json
 from chronoline.core.errors import InvalidInput
-from chronoline.core.quantities import parse_duration_ms
+from chronoline.core.units import parse_duration_ms
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.timestamps import from_ms, parse_when_ms, show_moment, to_ms
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from io import BufferedReader
 from typing import Generic, Protocol, TypeVar
 
-from chronoline.cli.output import count_of, tell
+from chronoline.cli.output import count_of, print_to_stderr
 from chronoline.cli.progress import Advance
 from chronoline.core.errors import ChronolineError, InvalidInput
 
@@ -22,7 +22,7 @@ Answer = TypeVar("Answer")
 _READ_BYTES = 256 * 1024
 
 
-class Source(Protocol):
+class LineSource(Protocol):
     """A binary stream that returns the available bytes, and waits only if there are none."""
 
     def read1(self, size: int, /) -> bytes: ...
@@ -50,7 +50,7 @@ class EagerSource:
 
 
 def read_lines(
-    source: Source, most_bytes: int, too_long: str
+    source: LineSource, most_bytes: int, too_long: str
 ) -> Iterator[tuple[int, Sequence[bytes]]]:
     """Whole lines as they come, with the number of the first.
 
@@ -84,7 +84,7 @@ def _up_to_long(
 
 
 @dataclass(slots=True)
-class Batch(Generic[Item]):
+class LineBatch(Generic[Item]):
     """Items of neighbouring lines."""
 
     first_line: int
@@ -104,20 +104,20 @@ def batches(
     most_lines: int,
     most_bytes: int,
     item_bytes: int = 0,
-) -> Iterator[Batch[Item]]:
+) -> Iterator[LineBatch[Item]]:
     """Items that `take` makes of lines; None means no item. An item counts `item_bytes` besides its line.
 
     If `take` raises `InvalidInput`, so does this, with the line's number, after the batch before it.
     """
     for number, lines in found:
-        batch = Batch[Item](number)
+        batch = LineBatch[Item](number)
         for line in lines:
             size_bytes = len(line) + item_bytes
             if batch.lines >= most_lines or (
                 batch.lines and batch.size_bytes + size_bytes > most_bytes
             ):
                 yield batch
-                batch = Batch(batch.last_line + 1)
+                batch = LineBatch(batch.last_line + 1)
             try:
                 item = take(line)
             except InvalidInput as error:
@@ -144,7 +144,7 @@ class LineWriter(ABC, Generic[Item, Answer]):
 
     def __init__(self, advance: Advance) -> None:
         self._advance = advance
-        self._on_their_way: deque[tuple[Batch[Item], Future[Answer]]] = deque()
+        self._on_their_way: deque[tuple[LineBatch[Item], Future[Answer]]] = deque()
         self._bytes = 0
         self._is_broken = False
         self._done = 0
@@ -154,11 +154,11 @@ class LineWriter(ABC, Generic[Item, Answer]):
         """Send items. Raises `ChronolineError` if they are refused at once."""
 
     @abstractmethod
-    def settled(self, batch: Batch[Item], answer: Answer) -> int:
+    def settled(self, batch: LineBatch[Item], answer: Answer) -> int:
         """Processes the answer to a batch; returns the number of items that succeeded."""
 
     @abstractmethod
-    def failed(self, batch: Batch[Item], error: ChronolineError) -> None:
+    def failed(self, batch: LineBatch[Item], error: ChronolineError) -> None:
         """Processes the failure of a whole batch; no more are sent."""
 
     @abstractmethod
@@ -170,7 +170,7 @@ class LineWriter(ABC, Generic[Item, Answer]):
         """The number of items that succeeded, with their noun."""
         return count_of(self._done, self.noun)
 
-    def write(self, found: Iterator[Batch[Item]]) -> None:
+    def write(self, found: Iterator[LineBatch[Item]]) -> None:
         """Send batches. A bad line ends it when all before it are sent; so does a signal, which is raised.
 
         Raises `ChronolineError` if a line failed.
@@ -183,7 +183,7 @@ class LineWriter(ABC, Generic[Item, Answer]):
             raise InvalidInput(f"{error}; before it {self.done} went {self.place}") from error
         except (KeyboardInterrupt, SystemExit):
             self._finish()
-            tell(f"chronoline: ended; {self.verb} {self.done}")
+            print_to_stderr(f"chronoline: ended; {self.verb} {self.done}")
             raise
         self._finish()
 
@@ -192,7 +192,7 @@ class LineWriter(ABC, Generic[Item, Answer]):
         while self._on_their_way:
             self._settle()
 
-    def _put(self, batch: Batch[Item]) -> None:
+    def _put(self, batch: LineBatch[Item]) -> None:
         if batch.items:
             self._begin(batch)
         while self._on_their_way and (
@@ -209,7 +209,7 @@ class LineWriter(ABC, Generic[Item, Answer]):
         if (failure := self.failure()) is not None:
             raise ChronolineError(failure)
 
-    def _begin(self, batch: Batch[Item]) -> None:
+    def _begin(self, batch: LineBatch[Item]) -> None:
         try:
             future = self.begin(batch.items)
         except ChronolineError as error:
@@ -231,6 +231,6 @@ class LineWriter(ABC, Generic[Item, Answer]):
         self._on_their_way.popleft()
         self._bytes -= batch.size_bytes
 
-    def _fail(self, batch: Batch[Item], error: ChronolineError) -> None:
+    def _fail(self, batch: LineBatch[Item], error: ChronolineError) -> None:
         self._is_broken = True
         self.failed(batch, error)

@@ -17,7 +17,15 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from chronoline.cli.broker import Broker, asks_a_broker
-from chronoline.cli.lines import Batch, EagerSource, Item, LineWriter, Source, batches, read_lines
+from chronoline.cli.lines import (
+    EagerSource,
+    Item,
+    LineBatch,
+    LineSource,
+    LineWriter,
+    batches,
+    read_lines,
+)
 from chronoline.cli.options import (
     DEFAULT_GROUP,
     AsJson,
@@ -32,10 +40,10 @@ from chronoline.cli.options import (
 )
 from chronoline.cli.output import (
     count_of,
+    print_to_stderr,
     printable,
     quiet_when_nobody_reads,
     shown_bytes,
-    tell,
 )
 from chronoline.cli.progress import Advance, showing
 from chronoline.core.errors import ChronolineError, InvalidInput
@@ -123,7 +131,7 @@ def send(  # noqa: PLR0913 - the options of a command
         )
     print(json.dumps({"id": sent}, ensure_ascii=False) if as_json else sent)
     if sys.stderr.isatty():
-        tell(f"sent; it is due {_shown(at, due, delay)}")
+        print_to_stderr(f"sent; it is due {_shown(at, due, delay)}")
 
 
 def _body(text: str | None) -> bytes:
@@ -168,12 +176,12 @@ def _send_lines(
         # A program that writes a line and waits for its id gets it.
         source = EagerSource(cast(BufferedReader, sys.stdin.buffer), sends.settle_all)
         sends.write(line_batches(source, most_bytes, lambda line: replace(model, body=line)))
-        tell(f"sent {sends.done}")
+        print_to_stderr(f"sent {sends.done}")
 
 
 def line_batches(
-    source: Source, most_bytes: int, take: Callable[[bytes], Item]
-) -> Iterator[Batch[Item]]:
+    source: LineSource, most_bytes: int, take: Callable[[bytes], Item]
+) -> Iterator[LineBatch[Item]]:
     """Lines of at most `most_bytes`, in batches as large as a broker allows."""
     too_long = f"it has more than {most_bytes:,} bytes, the limit of this topic"
     found = read_lines(source, most_bytes, too_long)
@@ -205,10 +213,10 @@ class _Sends(LineWriter["ToSend", "Outcomes"]):
     def begin(self, items: list[ToSend]) -> Future[Outcomes]:
         return self._threads.submit(self._client.send_many, self._topic, items)
 
-    def settled(self, batch: Batch[ToSend], answer: Outcomes) -> int:
+    def settled(self, batch: LineBatch[ToSend], answer: Outcomes) -> int:
         for line, outcome in enumerate(answer, batch.first_line):
             if outcome.refusal is not None:
-                self._tell_refusal(line, outcome.refusal, outcome.reason)
+                self._print_refusal(line, outcome.refusal, outcome.reason)
             elif self._as_json:
                 _print_json(line=line, id=outcome.id)
             else:
@@ -217,13 +225,13 @@ class _Sends(LineWriter["ToSend", "Outcomes"]):
         self._not_sent += len(answer.refused)
         return len(answer) - len(answer.refused)
 
-    def _tell_refusal(self, line: int, refusal: Refusal, reason: str) -> None:
+    def _print_refusal(self, line: int, refusal: Refusal, reason: str) -> None:
         if self._as_json:
             _print_json(line=line, refused=refusal.value, reason=reason)
         else:
-            tell(f"line {line}: refused: {reason}")
+            print_to_stderr(f"line {line}: refused: {reason}")
 
-    def failed(self, batch: Batch[ToSend], error: ChronolineError) -> None:
+    def failed(self, batch: LineBatch[ToSend], error: ChronolineError) -> None:
         from chronoline.wire.codes import failure_of  # noqa: PLC0415 - gRPC is slow to import
 
         self._not_sent += batch.lines
@@ -232,7 +240,7 @@ class _Sends(LineWriter["ToSend", "Outcomes"]):
             for line in range(batch.first_line, batch.last_line + 1):
                 _print_json(line=line, failed=code, reason=str(error))
         else:
-            tell(f"lines {batch.first_line} to {batch.last_line}: {error}")
+            print_to_stderr(f"lines {batch.first_line} to {batch.last_line}: {error}")
         sys.stdout.flush()
 
     def failure(self) -> str | None:
@@ -272,7 +280,7 @@ def cancel(
         elif each.done:
             print(f"cancelled {each.id!r}")
         elif len(outcomes) > 1:
-            tell(f"{each.id!r} refused: {each.reason}")
+            print_to_stderr(f"{each.id!r} refused: {each.reason}")
     if len(outcomes) == 1:
         outcomes.raise_for_refused()
     if outcomes.refused:

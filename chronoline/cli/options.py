@@ -15,7 +15,7 @@ import typer
 from chronoline.core.addresses import INSECURE_VARIABLE, check_address
 from chronoline.core.errors import InvalidInput
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header
-from chronoline.core.quantities import parse_duration_ms
+from chronoline.core.units import parse_duration_ms
 from chronoline.runtime.timestamps import from_ms, parse_moment_ms
 
 Given = ParamSpec("Given")

@@ -24,7 +24,7 @@ def print_table(table: Table) -> None:
     console.print(table)
 
 
-def tell(what: str) -> None:
+def print_to_stderr(what: str) -> None:
     """Print to stderr, for people."""
     Console(stderr=True).print(what, markup=False, highlight=False, soft_wrap=True)
 

@@ -16,9 +16,9 @@ from chronoline.cli.options import AsJson, TopicName, duration
 from chronoline.cli.output import (
     count_of,
     json_line,
+    print_to_stderr,
     printable,
     quiet_when_nobody_reads,
-    tell,
 )
 from chronoline.core.errors import ChronolineError, InvalidInput, Refused
 from chronoline.runtime.json_bytes import json_bytes, json_headers
@@ -83,7 +83,7 @@ def receive(
             "without --ack what was printed is held until the end: say how many, from --count 1 to "
             f"--count {_MOST_HELD}; or --ack"
         )
-    receiving = _Receiving(
+    receiving = _MessagePrinter(
         count=count,
         ack=ack,
         as_json=as_json,
@@ -112,7 +112,7 @@ def _run_until_signal(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
         raise typer.Exit(128 + received[0])
 
 
-class _Receiving:
+class _MessagePrinter:
     """Prints messages, and acks them or gives them back."""
 
     def __init__(
@@ -181,7 +181,7 @@ class _Receiving:
         self._held.append(lease)  # if it cannot be printed, it is given back
         _print(_json_line(lease) if self._as_json else _body_line(lease))
         if not self._as_json:
-            tell(_detail(lease))
+            print_to_stderr(_detail(lease))
         self.shown += 1
         if self._ack:
             self._held.pop()
@@ -204,7 +204,7 @@ class _Receiving:
         await client.unsubscribe(stream)
         if given_back and not self._ack:
             what = "it was" if given_back == 1 else f"{count_of(given_back, 'message')} were"
-            tell(f"{what} only shown, and given back: --ack takes a message for good")
+            print_to_stderr(f"{what} only shown, and given back: --ack takes a message for good")
 
 
 def _print(line: bytes) -> None:

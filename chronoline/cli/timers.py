@@ -296,7 +296,7 @@ def _show(path: str, sequence: str, body: bytes) -> None:
 def receiver(port: int, came: Callable[[str, str, bytes], None]) -> ThreadingHTTPServer:
     """A server on loopback that answers 200 and passes on path, sequence and body of each callback."""
 
-    class Taken(BaseHTTPRequestHandler):
+    class _CallbackHandler(BaseHTTPRequestHandler):
         """One callback."""
 
         protocol_version = "HTTP/1.1"
@@ -312,10 +312,10 @@ def receiver(port: int, came: Callable[[str, str, bytes], None]) -> ThreadingHTT
         def log_message(self, *_: object) -> None:
             """Log nothing."""
 
-    return _Server(("127.0.0.1", port), Taken)
+    return _CallbackServer(("127.0.0.1", port), _CallbackHandler)
 
 
-class _Server(ThreadingHTTPServer):
+class _CallbackServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:

@@ -16,7 +16,7 @@ from chronoline.cli.broker import Broker, asks_a_broker
 from chronoline.cli.options import AsJson, Yes, confirm
 from chronoline.cli.output import count_of, print_table
 from chronoline.client.topics import Topic, TopicSettings
-from chronoline.core.quantities import parse_duration_ms, parse_size_bytes
+from chronoline.core.units import parse_duration_ms, parse_size_bytes
 
 if TYPE_CHECKING:
     from chronoline.client.messages import Forecast

@@ -18,12 +18,12 @@ from chronoline.client.messages import (
     Headers,
     Message,
     ToSend,
-    sendings,
+    outgoing_messages,
 )
 from chronoline.client.outcomes import Outcome, Outcomes, outcomes_from_wire
 from chronoline.client.producer_stream import ProducerStream
 from chronoline.client.renewal import renew
-from chronoline.client.requests import Kind
+from chronoline.client.requests import RequestKind
 from chronoline.client.times import Delay, check_count, duration_ms, lease_length_ms, when
 from chronoline.client.topics import Topic, TopicSettings
 from chronoline.core.change import Change
@@ -191,9 +191,9 @@ class AsyncClient:
         """
         if if_exists not in ("refuse", "replace"):
             raise InvalidInput(f'if_exists must be "refuse" or "replace", not {if_exists!r}')
-        sending = sendings(messages)
+        outgoing = outgoing_messages(messages)
         replace = if_exists == "replace"
-        return Outcomes(await self._request(topic, Operation.CREATE, sending, replace=replace))
+        return Outcomes(await self._request(topic, Operation.CREATE, outgoing, replace=replace))
 
     async def reschedule(
         self, topic: str, id: str, *, due: datetime | None = None, delay: Delay | None = None
@@ -439,7 +439,7 @@ class AsyncClient:
     ) -> list[Outcome]:
         """Sends messages, or changes of them, on the producer's stream."""
         return await self._on_topic(
-            topic, lambda uid: self._producer.request(Kind(operation, uid, replace), items)
+            topic, lambda uid: self._producer.request(RequestKind(operation, uid, replace), items)
         )
 
     def _remember(self, name: str, wire: pb.Topic) -> Topic:

@@ -14,7 +14,7 @@ from typing import Any
 from chronoline.client.connection import Connection
 from chronoline.client.leases import AsyncLease
 from chronoline.client.outcomes import Outcome
-from chronoline.client.requests import Kind, change_bytes
+from chronoline.client.requests import RequestKind, change_bytes
 from chronoline.client.stream import Stream
 from chronoline.client.topics import Topic
 from chronoline.core.change import Change
@@ -30,8 +30,7 @@ from chronoline.core.errors import (
 from chronoline.runtime.alarm import PreciseAlarm
 from chronoline.runtime.tasks import TaskSet
 from chronoline.wire.codec import write_changes
-from chronoline.wire.codes import Kind as FailureKind
-from chronoline.wire.codes import error_of
+from chronoline.wire.codes import FailureKind, error_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -156,7 +155,7 @@ class ConsumerStream(Stream):
 
         The change leaves with the version that the lease has at that moment.
         """
-        kind = Kind(change.operation, lease.topic_uid)
+        kind = RequestKind(change.operation, lease.topic_uid)
         outcome: Outcome
         (outcome,) = await self.request(kind, [(lease, change)], again=again)
         if outcome.unknown:
@@ -189,7 +188,7 @@ class ConsumerStream(Stream):
         if self._ready and wanted and subscription.to_grant:
             more, subscription.to_grant = subscription.to_grant, 0
             uid = subscription.topic.uid
-            self._say(pb.ConsumerFrame(credit=pb.Credit(topic_uid=uid, more=more)))
+            self._send_frame(pb.ConsumerFrame(credit=pb.Credit(topic_uid=uid, more=more)))
 
     async def all_settled(self) -> None:
         """Waits until no lease is held: settled, lost, or without hope of an answer."""
@@ -224,7 +223,7 @@ class ConsumerStream(Stream):
             if self._ready:
                 subscription.left = asyncio.get_running_loop().create_future()
                 waiting.append(subscription.left)
-                self._say_unsubscribe(subscription)
+                self._send_unsubscribe(subscription)
         if waiting:
             await asyncio.wait(waiting, timeout=_LEAVING_S)
         await self._give_back_unbegun()
@@ -277,14 +276,14 @@ class ConsumerStream(Stream):
     # The stream
 
     def _request_frame(
-        self, kind: Kind, items: Sequence[Any], seq: int, *, again: bool
+        self, kind: RequestKind, items: Sequence[Any], seq: int, *, again: bool
     ) -> pb.ConsumerFrame:
         frame = pb.ConsumerFrame(seq=seq)
         changes = [change._replace(version=lease.version) for lease, change in items]
         write_changes(frame, kind.topic_uid, changes, again=again)
         return frame
 
-    def _size_bytes(self, kind: Kind, item: tuple[AsyncLease, Change]) -> int:
+    def _size_bytes(self, kind: RequestKind, item: tuple[AsyncLease, Change]) -> int:
         return change_bytes(item[1])
 
     async def _welcomed(self) -> None:
@@ -305,7 +304,7 @@ class ConsumerStream(Stream):
             )
         for subscription in self._to_resume:
             if subscription.leaving:
-                self._say_unsubscribe(subscription)
+                self._send_unsubscribe(subscription)
             else:
                 asyncio.get_running_loop().call_soon(self._grant, subscription)
 
@@ -320,11 +319,11 @@ class ConsumerStream(Stream):
 
     def _ask_for(self, subscription: _Subscription) -> None:
         subscription.asked = True
-        self._say(self._subscribe_frame(subscription))
+        self._send_frame(self._subscribe_frame(subscription))
 
-    def _say_unsubscribe(self, subscription: _Subscription) -> None:
+    def _send_unsubscribe(self, subscription: _Subscription) -> None:
         uid = subscription.topic.uid
-        self._say(pb.ConsumerFrame(unsubscribe=pb.Unsubscribe(topic_uid=uid), seq=-uid))
+        self._send_frame(pb.ConsumerFrame(unsubscribe=pb.Unsubscribe(topic_uid=uid), seq=-uid))
 
     def _subscribe_frame(self, subscription: _Subscription) -> pb.ConsumerFrame:
         subscription.to_grant = 0

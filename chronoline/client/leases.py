@@ -56,7 +56,7 @@ class AsyncLease:
         self.lost = asyncio.Event()
         """Set when it is known that another consumer may have the message."""
         # The change that settles it: sent, or done.
-        self._said: Change | None = None
+        self._settlement: Change | None = None
         # Its outcome, unless that leaves the lease unchanged.
         self._outcome: Outcome | None = None
         # An extension gives the lease another version: the next change has to wait for its answer.
@@ -194,7 +194,7 @@ class AsyncLease:
             self._stream.lease_ms(self.topic_uid) if lease is None else lease_length_ms(lease)
         )
         async with self._turn:
-            self._check_not_settled_but()
+            self._check_unsettled()
             await self._extend(lease_ms)
 
     async def _extend(self, lease_ms: int) -> None:
@@ -239,29 +239,29 @@ class AsyncLease:
         """A change of this lease. The stream adds the version when it sends it: extensions change it."""
         return Change(operation, self.id, self.consumer, to=to, reason=reason)
 
-    async def _settle(self, said: Change) -> None:
+    async def _settle(self, settlement: Change) -> None:
         """Settles the lease by a change. The same change twice is done once."""
-        self._check_not_settled_but(said)
-        self._said = said  # at once: from now on it is not renewed
+        self._check_unsettled(settlement)
+        self._settlement = settlement  # at once: from now on it is not renewed
         async with self._turn:
-            self._check_not_settled_but(said)
+            self._check_unsettled(settlement)
             if self._outcome is None:
-                self._said = said
-                await self._ask(said)
+                self._settlement = settlement
+                await self._ask(settlement)
 
-    async def _ask(self, said: Change) -> None:
+    async def _ask(self, settlement: Change) -> None:
         try:
             if self._extension_unknown:  # settled first, for its version
                 await self._extend(self._stream.lease_ms(self.topic_uid))
-            outcome = await self._stream.settle(self, said, again=self._settling_unknown)
+            outcome = await self._stream.settle(self, settlement, again=self._settling_unknown)
         except BaseException as error:
-            self._said = None
+            self._settlement = None
             self._settling_unknown |= isinstance(error, OutcomeUnknown | asyncio.CancelledError)
             if isinstance(error, ClientClosed) and self.lost.is_set():
                 raise Refused([Outcome(id=self.id, refusal=Refusal.LAPSED)]) from None
             raise
         if not outcome.done and outcome.refusal not in LEASE_IS_OVER:
-            self._said = None
+            self._settlement = None
             raise Refused([outcome])
         self._outcome = outcome
         self._stream.done_with(self)
@@ -269,15 +269,15 @@ class AsyncLease:
             self.lost.set()
             raise Refused([outcome])
 
-    def _check_not_settled_but(self, said: Change | None = None) -> None:
-        """Raises if the lease is settled by another change than `said`, which may be repeated."""
+    def _check_unsettled(self, settlement: Change | None = None) -> None:
+        """Raises if the lease is settled by another change than `settlement`, which may be repeated."""
         if self._outcome is not None and not self._outcome.done:
             raise Refused([self._outcome])
-        if self._said is not None and self._said != said:
+        if self._settlement is not None and self._settlement != settlement:
             raise ChronolineError(
-                f"message {self.id!r} was settled already, by {self._said.operation}"
+                f"message {self.id!r} was settled already, by {self._settlement.operation}"
             )
 
     @property
     def is_settled(self) -> bool:
-        return self._said is not None
+        return self._settlement is not None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from chronoline.client.producer_stream import Sending
+from chronoline.client.producer_stream import OutgoingMessage
 from chronoline.client.times import Delay, moment_ms, when
 from chronoline.client.trace_context import traced
 from chronoline.core.errors import InvalidInput
@@ -118,14 +118,14 @@ class Forecast:
         return self.available + self.processing + self.waiting
 
 
-def sendings(messages: Iterable[ToSend]) -> list[Sending]:
+def outgoing_messages(messages: Iterable[ToSend]) -> list[OutgoingMessage]:
     """Messages ready to send, each with its id. Raises `InvalidInput` for the first invalid one."""
     if isinstance(messages, ToSend | str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise InvalidInput(f"messages must be a list of ToSend, not {type(messages).__name__}")
-    return [_sending(each) for each in messages]
+    return [_outgoing_message(each) for each in messages]
 
 
-def _sending(message: ToSend) -> Sending:
+def _outgoing_message(message: ToSend) -> OutgoingMessage:
     if not isinstance(message, ToSend):
         raise InvalidInput(f"each message must be a ToSend, not {type(message).__name__}")
     at = when(message.due, message.delay)
@@ -139,7 +139,7 @@ def _sending(message: ToSend) -> Sending:
     )
     if problem := message_problem(new, MAX_BODY_BYTES):
         raise InvalidInput(problem if message.id is None else f"message {message.id!r}: {problem}")
-    return Sending(new, at.delay_ms if isinstance(at, After) else None, message.id is None)
+    return OutgoingMessage(new, at.delay_ms if isinstance(at, After) else None, message.id is None)
 
 
 def _body(body: bytes | str | BaseModel | None, json: Any) -> bytes | None:

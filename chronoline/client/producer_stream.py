@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chronoline.client.outcomes import Outcome, read_answer
-from chronoline.client.requests import ITEM_BYTES, Kind, Part, change_bytes
+from chronoline.client.requests import ITEM_BYTES, Part, RequestKind, change_bytes
 from chronoline.client.stream import Stream
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Refusal
@@ -20,7 +20,7 @@ _HEADER_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
+class OutgoingMessage:
     """A message that is being sent."""
 
     message: NewMessage
@@ -37,7 +37,7 @@ class ProducerStream(Stream):
     reply_type = pb.ProducerReply
 
     def _request_frame(
-        self, kind: Kind, items: Sequence[Any], seq: int, *, again: bool
+        self, kind: RequestKind, items: Sequence[Any], seq: int, *, again: bool
     ) -> pb.ProducerFrame:
         frame = pb.ProducerFrame(seq=seq)
         if kind.operation is Operation.CREATE:
@@ -47,7 +47,7 @@ class ProducerStream(Stream):
             write_changes(frame, kind.topic_uid, items, again=again)
         return frame
 
-    def _size_bytes(self, kind: Kind, item: Any) -> int:
+    def _size_bytes(self, kind: RequestKind, item: Any) -> int:
         if kind.operation is not Operation.CREATE:
             return change_bytes(item)
         message: NewMessage = item.message
@@ -75,11 +75,11 @@ class ProducerStream(Stream):
         return outcomes
 
 
-def _settled(sending: Sending, outcome: Outcome) -> Outcome:
+def _settled(outgoing: OutgoingMessage, outcome: Outcome) -> Outcome:
     """The outcome of a repeated create: an existing message with an id of the SDK is done."""
     if outcome.refusal is not Refusal.EXISTS:
         return outcome
-    if sending.made:
+    if outgoing.made:
         return Outcome(id=outcome.id, version=outcome.version)
     return replace(
         outcome, detail=f"{outcome.reason}; perhaps by an earlier attempt of this request"

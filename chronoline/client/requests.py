@@ -16,7 +16,7 @@ ITEM_BYTES = 64
 """The size of the fields around an id."""
 
 
-class Kind(NamedTuple):
+class RequestKind(NamedTuple):
     """The operation of a request, and the values that all its items share."""
 
     operation: Operation
@@ -35,7 +35,7 @@ class Request:
     """Some items of one kind, and the future of their answers."""
 
     kind: Any
-    """A `Kind`: requests of one kind may share a frame."""
+    """A `RequestKind`: requests of one kind may share a frame."""
     items: Sequence[Any]
     sizes_bytes: Sequence[int]
     """The approximate size of each item."""

@@ -38,7 +38,7 @@ from chronoline.core.outcome import REASONS, Refusal
 from chronoline.core.version import VERSION
 from chronoline.runtime.backoff import Waits
 from chronoline.runtime.message_ids import new_id
-from chronoline.wire.codes import Kind, error_of
+from chronoline.wire.codes import FailureKind, error_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -338,7 +338,7 @@ class Stream(ABC):
                     self._news.clear()
                     await self._news.wait()
 
-    def _say(self, frame: Any) -> None:
+    def _send_frame(self, frame: Any) -> None:
         """Writes a frame that needs no answer."""
         self._frames.append(frame)
         self._news.set()
@@ -385,7 +385,7 @@ class Stream(ABC):
             round_trip_us=self._round_trip_us,
             busy=self.busy,
         )
-        self._say(self.frame_type(ping=ping))
+        self._send_frame(self.frame_type(ping=ping))
 
     # Reading
 
@@ -452,11 +452,11 @@ class Stream(ABC):
         loop = asyncio.get_running_loop()
         for part in parts:
             error = error_of(failure)
-            if failure.kind == Kind.REFUSED.value:
+            if failure.kind == FailureKind.REFUSED.value:
                 part.refused(error)
                 continue
             part.request.last, part.request.is_answer = error, True
-            if failure.kind == Kind.TRY_AGAIN.value:
+            if failure.kind == FailureKind.TRY_AGAIN.value:
                 part.turned_back()
             elif not self._can_repeat(part):
                 self._leave_unknown(part, error)

@@ -16,7 +16,7 @@ from chronoline.client.outcomes import Outcomes
 from chronoline.client.times import Delay
 from chronoline.client.topics import Topic, TopicSettings
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -169,7 +169,7 @@ class Lease:
         return self._inner.is_settled
 
 
-class Client(Closing):
+class Client(Closable):
     """Puts messages on timelines, moves and cancels them, looks ahead, and consumes.
 
     It connects at its first use, and reconnects by itself. It repeats a request until it is answered or

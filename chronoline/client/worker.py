@@ -135,7 +135,7 @@ class Worker:
         self._stopping: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks = TaskSet()
-        self._hands = asyncio.Semaphore(concurrency)
+        self._slots = asyncio.Semaphore(concurrency)
 
     def handler(
         self, topic: str, *, retry: Retry | None = None
@@ -170,7 +170,7 @@ class Worker:
             raise InvalidInput("the worker has no handlers; add one with @worker.handler(TOPIC)")
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        self._hands = asyncio.Semaphore(self._concurrency)
+        self._slots = asyncio.Semaphore(self._concurrency)
         stopping = asyncio.create_task(self._stopping.wait())
         threads = ThreadPoolExecutor(self._concurrency, "chronoline-handler")
         try:
@@ -212,27 +212,27 @@ class Worker:
 
     async def _take(self, stream: ConsumerStream, threads: ThreadPoolExecutor) -> None:
         while True:
-            await self._free_hand(stream)
+            await self._acquire_slot(stream)
             try:
                 lease = await stream.next()
             except BaseException:
-                self._hands.release()
+                self._slots.release()
                 raise
             task = self._tasks.start(self._work(stream, lease, threads))
-            task.add_done_callback(lambda _: self._hands.release())
+            task.add_done_callback(lambda _: self._slots.release())
 
-    async def _free_hand(self, stream: ConsumerStream) -> None:
+    async def _acquire_slot(self, stream: ConsumerStream) -> None:
         """Waits for a free handler. If that takes long, other workers get the messages that wait here."""
-        while self._hands.locked():
+        while self._slots.locked():
             try:
                 async with asyncio.timeout(_PATIENCE_S):
-                    await self._hands.acquire()
+                    await self._slots.acquire()
             except TimeoutError:
                 await stream.rest()
             else:
                 stream.go_on()
                 return
-        await self._hands.acquire()
+        await self._slots.acquire()
         stream.go_on()
 
     async def _work(
@@ -245,9 +245,9 @@ class Worker:
             if error is not None:
                 await self._failed(handler, lease, error)
             elif not lease.is_settled:
-                await _say(lease, "ack", lease.ack)
+                await _settle_lease(lease, "ack", lease.ack)
         finally:
-            if not lease.is_settled:  # without a handler it must not be renewed for ever
+            if not lease.is_settled:  # without a handler it must not be renewed forever
                 stream.lose(lease)
 
     async def _call(
@@ -274,7 +274,7 @@ class Worker:
             return
         if isinstance(error, tuple(handler.retry.final)):
             logger.error("message %r is buried: %r", lease.id, error, exc_info=error)
-            await _say(lease, "bury", partial(lease.bury, _reason(error)))
+            await _settle_lease(lease, "bury", partial(lease.bury, _reason(error)))
             return
         delay_s = handler.retry.delay_s(lease.attempts, random.random())
         logger.warning(
@@ -284,7 +284,7 @@ class Worker:
             error,
             exc_info=error,
         )
-        await _say(lease, "retry", partial(lease.retry, delay=delay_s))
+        await _settle_lease(lease, "retry", partial(lease.retry, delay=delay_s))
 
 
 def _run(handle: Handle, lease: Lease) -> tuple[object, BaseException | None]:
@@ -335,7 +335,7 @@ async def _first(work: asyncio.Task[Any], stopping: asyncio.Task[bool]) -> bool:
         await asyncio.gather(work, return_exceptions=True)
 
 
-async def _say(lease: AsyncLease, what: str, ask: Callable[[], Awaitable[None]]) -> None:
+async def _settle_lease(lease: AsyncLease, what: str, ask: Callable[[], Awaitable[None]]) -> None:
     """Settles until it is done or refused, or the lease is over, which is renewed meanwhile."""
     waits = Waits(_BACKOFF)
     while True:

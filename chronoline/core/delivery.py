@@ -39,7 +39,7 @@ from chronoline.core.change import Change
 from chronoline.core.errors import ChronolineError, OutcomeUnknown
 from chronoline.core.limits import WRITE_BOUND_MS
 from chronoline.core.message import Lease, LeasedMessage, Message, content_bytes
-from chronoline.core.output_gate import Gate
+from chronoline.core.output_gate import OutputGate
 from chronoline.core.ranges import BucketRange
 from chronoline.core.session import Session
 
@@ -110,7 +110,7 @@ class _Unanswered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class DeliveryOptions:
     """The options of a shell."""
 
     rows: int = RESERVE_ROWS
@@ -141,8 +141,8 @@ class Delivery:
         lease_ms: int,
         ranges: Sequence[BucketRange] = (),
         credit: int = _UNBOUNDED,
-        gate: Gate | None = None,
-        rules: Rules | None = None,
+        gate: OutputGate | None = None,
+        rules: DeliveryOptions | None = None,
     ) -> None:
         self.agenda = agenda
         self.session = session
@@ -164,7 +164,7 @@ class Delivery:
         """The earliest notice since the last reservation began, which may have missed its message."""
         self.given_back = 0
         """The number of messages that were ever unreserved."""
-        self._rules = rules or Rules()
+        self._rules = rules or DeliveryOptions()
         self._weights: dict[str, int] = {}
         self._lapsed: list[Lease] = []
         self._reserving: Reserve | None = None

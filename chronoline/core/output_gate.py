@@ -13,7 +13,7 @@ from __future__ import annotations
 DEFAULT_SHUT_MS = 200
 
 
-class Gate:
+class OutputGate:
     """Open at first."""
 
     def __init__(self, shut_ms: int = DEFAULT_SHUT_MS) -> None:

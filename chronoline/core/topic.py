@@ -79,7 +79,7 @@ DEFAULT_SETTINGS = TopicSettings()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A topic as the store knows it. A name can be used again after a drop; a uid never is."""
+    """A topic as the store knows it. A name can be used again after a deletion; a uid never is."""
 
     uid: int
     name: str

@@ -130,7 +130,7 @@ class PostgresDatabase:
             min_size=1,
             max_size=_MOST_CONNECTIONS,
             timeout=CONNECT_TIMEOUT_S,
-            reconnect_timeout=CONNECT_TIMEOUT_S,  # it retries for ever, at a constant pace
+            reconnect_timeout=CONNECT_TIMEOUT_S,  # it retries forever, at a constant pace
             kwargs={"autocommit": True, "connect_timeout": int(CONNECT_TIMEOUT_S)},
             configure=self._configure,
             open=True,

@@ -1,9 +1,9 @@
 """Arrays of numbers, texts and bytes for PostgreSQL, packed a column at a time.
 
 The driver inspects each element of a list several times, a third of the client's cost of a bulk statement.
- Numbers always travel as `bigint[]`, and the statement casts them: so there is one prepared
-statement, not one for each width. An array in which everything is null travels as `text[]`, which
-can be cast to any other.
+
+Numbers always travel as `bigint[]`, and the statement casts them: so there is one prepared statement, not
+one for each width. An array in which everything is null travels as `text[]`, which can be cast to any other.
 """
 
 from __future__ import annotations

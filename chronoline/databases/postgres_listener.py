@@ -4,7 +4,7 @@ State: connected, or connecting. Notifications are missed meanwhile, so it calls
 is lost, from when on callers must ask the store themselves, and again when it is back, since they must ask
 once more.
 
-Failure: it reconnects for ever. It finds a dead and silent connection by a query when nothing arrived for a
+Failure: it reconnects forever. It finds a dead and silent connection by a query when nothing arrived for a
 while.
 """
 

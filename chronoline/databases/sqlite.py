@@ -151,7 +151,7 @@ class SqliteDatabase:
     @contextmanager
     def _alone(self, wait_ms: int) -> Iterator[None]:
         """The lock of the writer among the threads of this process."""
-        self.check_open()  # before the lock, which a fork may have inherited taken for ever
+        self.check_open()  # before the lock, which a fork may have inherited taken forever
         if not self._lock.acquire(timeout=wait_ms / 1000):
             raise StoreBusy("other threads write to the store; nothing was changed. Try again")
         try:

@@ -25,7 +25,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from chronoline.core.agenda import Agenda
-from chronoline.core.delivery import RESERVE_ROWS, Delivery, Rules
+from chronoline.core.delivery import RESERVE_ROWS, Delivery, DeliveryOptions
 from chronoline.core.errors import InvalidInput, StoreClosed, TopicNotFound
 from chronoline.core.message import LeasedMessage
 from chronoline.core.ranges import BucketRange
@@ -73,7 +73,7 @@ class FiringLane(Service):
                 "deliver must be a plain function; an async one would never be awaited"
             )
         agenda = Agenda() if agenda is None else agenda  # an empty agenda is false
-        rules = Rules(
+        rules = DeliveryOptions(
             most_overdue=_MOST_OVERDUE, extends=True, gather_ms=agenda.reserve_ahead_ms // 2
         )
         self._delivery = Delivery(

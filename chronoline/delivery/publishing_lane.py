@@ -15,8 +15,8 @@ gives it to one. At the end the lane stops reserving, publishes the messages tha
 flight, and acks. When it is stopped, the window ends at that moment.
 
 An output that fails. `OutputUnavailable` concerns the output as a whole: the message is given back without
-counting an attempt, and a `Gate` keeps the lane from reserving and publishing for a moment, then lets one
-message through. Any other error concerns the message: it is tried again later, which counts an attempt. A
+counting an attempt, and a `OutputGate` keeps the lane from reserving and publishing for a moment, then lets
+one message through. Any other error concerns the message: it is tried again later, which counts an attempt. A
 message that is not confirmed until shortly before its lease ends is given back too, and may come twice: the
 output counts as failing.
 
@@ -35,10 +35,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 from chronoline.core.agenda import Agenda
-from chronoline.core.delivery import Delivery, Rules
+from chronoline.core.delivery import Delivery, DeliveryOptions
 from chronoline.core.errors import InvalidInput, OutputUnavailable, StoreClosed, TopicNotFound
 from chronoline.core.message import LeasedMessage
-from chronoline.core.output_gate import Gate
+from chronoline.core.output_gate import OutputGate
 from chronoline.core.ranges import BucketRange
 from chronoline.core.session import Session
 from chronoline.core.topic import Topic
@@ -46,7 +46,7 @@ from chronoline.delivery.lane import Lane
 from chronoline.delivery.lane_settings import DEFAULT_LANE_SETTINGS, LaneReport, LaneSettings
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.message_ids import new_id
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 from chronoline.stores.contract import Store
 
 _AT_ONCE = 500
@@ -88,7 +88,7 @@ class Handover:
             self._note(self)
 
 
-class PublishingLane(Closing):
+class PublishingLane(Closable):
     """Serves one window after the other, each by `run`; its resources stay open until `close`.
 
     `consumer` is node + "/" + task attempt, and belongs to one lane: two lanes over the same buckets have two
@@ -106,7 +106,7 @@ class PublishingLane(Closing):
         ranges: Sequence[BucketRange] | None = None,
         clock: Clock | None = None,
         settings: LaneSettings = DEFAULT_LANE_SETTINGS,
-        gate: Gate | None = None,
+        gate: OutputGate | None = None,
         on_fired: Callable[[LeasedMessage, int], None] | None = None,
     ) -> None:
         self._margin_ms = settings.hold_ms // 10
@@ -118,14 +118,14 @@ class PublishingLane(Closing):
             poll_ms=settings.poll_ms,
             jitter=random.random,  # lanes that began together must not poll together
         )
-        self._gate = gate or Gate()
+        self._gate = gate or OutputGate()
         self._delivery = Delivery(
             self._agenda,
             Session(new_id(), "lane"),
             consumer=consumer,
             lease_ms=settings.hold_ms,
             gate=self._gate,
-            rules=Rules(bounds_outstanding=True),
+            rules=DeliveryOptions(bounds_outstanding=True),
         )
         self._lane = Lane(
             store,
@@ -237,7 +237,7 @@ class PublishingLane(Closing):
         """Takes the messages that may be published now; from here on they are in flight."""
         given_back = self._delivery.given_back
         due = self._delivery.deliver(now_ms, _AT_ONCE)
-        self._tell_lapsed(now_ms)
+        self._log_lapsed(now_ms)
         if self._delivery.given_back > given_back:
             self._lane.wake()
         return [Handover(message, self._note) for message in due]
@@ -261,7 +261,7 @@ class PublishingLane(Closing):
                         left(_INTERRUPTED)
                 raise
 
-    def _tell_lapsed(self, now_ms: int) -> None:
+    def _log_lapsed(self, now_ms: int) -> None:
         lapsed = self._delivery.take_lapsed()
         self._counts["lapsed"] += sum(lease.until <= now_ms for lease in lapsed)
         for lease in lapsed:
@@ -300,7 +300,7 @@ class PublishingLane(Closing):
 
     def _work(self, stopping: Callable[[], bool]) -> None:
         self._settle()
-        self._look_for_the_end(stopping)
+        self._check_end(stopping)
         self._lane.open_watch()
         self._keep()
         with self._changed:
@@ -313,12 +313,12 @@ class PublishingLane(Closing):
     def _has_in_hand(self) -> bool:
         return bool(self._agenda or self._delivery.outstanding)
 
-    def _look_for_the_end(self, stopping: Callable[[], bool]) -> None:
+    def _check_end(self, stopping: Callable[[], bool]) -> None:
         now_ms = self._clock.now_ms()
         # A clock that was put back makes the window a future one: the next unit finds the present.
         put_back = now_ms < self._begun_ms - self._reach_ms
         over = put_back or now_ms >= self._end_ms or not self._firing
-        if not self._delivery.ending and (over or self._is_told_to_stop(stopping)):
+        if not self._delivery.ending and (over or self._is_asked_to_stop(stopping)):
             with self._changed:
                 self._delivery.ending = self._impatient = True
             self._give_up_s = time.monotonic() + (self._delivery.lease_ms + self._reach_ms) / 1000
@@ -327,7 +327,7 @@ class PublishingLane(Closing):
                 publishes = self._firing and self._gate.is_open
                 self._delivery.end(now_ms + self._reach_ms if publishes else None)
 
-    def _is_told_to_stop(self, stopping: Callable[[], bool]) -> bool:
+    def _is_asked_to_stop(self, stopping: Callable[[], bool]) -> bool:
         now_s = time.monotonic()
         if now_s < self._ask_at_s:
             return False
@@ -354,7 +354,7 @@ class PublishingLane(Closing):
                 self._sort_failed(failed, now_ms)
             self._judge(batch, now_ms)
         self._counts["fired"] += len(fired)
-        self._tell(fired)
+        self._report_fired(fired)
 
     def _is_in_flight(self, handover: Handover) -> bool:
         lease = handover.message.lease
@@ -370,17 +370,17 @@ class PublishingLane(Closing):
             else:
                 refused.append(each)
         self._delivery.too_late(lapsed, now_ms)
-        self._tell_lapsed(now_ms)
+        self._log_lapsed(now_ms)
         if unavailable:
             self._delivery.settle(
                 "unreserve", [each.message.lease for each in unavailable], now_ms=now_ms
             )
-            self._say_unavailable(unavailable)
+            self._log_unavailable(unavailable)
         for each in refused:
-            self._tell_refused(each)
+            self._log_refused(each)
         self._delivery.settle("retry", [each.message.lease for each in refused], now_ms=now_ms)
 
-    def _say_unavailable(self, unavailable: Sequence[Handover]) -> None:
+    def _log_unavailable(self, unavailable: Sequence[Handover]) -> None:
         """At most once a second: a failing output fails for every message."""
         self._unsaid += len(unavailable)
         now_s = time.monotonic()
@@ -392,7 +392,7 @@ class PublishingLane(Closing):
             )
             self._unsaid, self._say_at_s = 0, now_s + _SAY_EVERY_S
 
-    def _tell_refused(self, handover: Handover) -> None:
+    def _log_refused(self, handover: Handover) -> None:
         message = handover.message
         last = message.message.attempts + 1 >= self._lane.topic.settings.max_attempts
         logger.warning(
@@ -422,7 +422,7 @@ class PublishingLane(Closing):
         self._impatient = self._delivery.ending or not self._gate.is_open
         self._changed.notify_all()
 
-    def _tell(self, fired: Sequence[Handover]) -> None:
+    def _report_fired(self, fired: Sequence[Handover]) -> None:
         if self._on_fired is None:
             return
         for each in fired:

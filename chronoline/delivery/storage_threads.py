@@ -23,13 +23,13 @@ from chronoline.core.outcome import Grant, Outcome
 from chronoline.core.ranges import BucketRange
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.group_commit import DEFAULT_MOST_BYTES, Committer
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 from chronoline.stores.contract import IfExists, Store
 
 Item = TypeVar("Item")
 
 
-class StorageThreads(Closing):
+class StorageThreads(Closable):
     """The changes of a store, answered by futures and committed in groups."""
 
     def __init__(

@@ -16,7 +16,7 @@ from chronoline.log.groups import GroupProgress
 from chronoline.log.importer import Imported, import_events
 from chronoline.log.log import Log
 from chronoline.log.notifier import Notification
-from chronoline.log.once import Numbered
+from chronoline.log.once_writer import Numbered
 from chronoline.log.partitioner import partition_id
 from chronoline.log.processor import Again
 

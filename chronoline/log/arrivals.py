@@ -30,7 +30,7 @@ class Arrivals:
         with self._changed:
             return self._count(topic_uid)
 
-    def tell(self, topic_uids: AbstractSet[int] | None) -> None:
+    def notify(self, topic_uids: AbstractSet[int] | None) -> None:
         """Notes appends to these topics; None if it may be any."""
         with self._changed:
             if topic_uids is None:

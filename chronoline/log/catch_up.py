@@ -29,7 +29,7 @@ class CaughtUp:
     """When that reader's hold ends at the latest: if it has died, a function started then can go on."""
 
 
-class CatchingUp:
+class CatchUp:
     """One run over a partition, with a new reader whenever the hold is lost."""
 
     def __init__(

@@ -6,7 +6,7 @@ from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import name_problem
 from chronoline.log.contract import LogTopic
 from chronoline.log.events import partition_problem
-from chronoline.log.once import MAX_NUMBER, Numbered
+from chronoline.log.once_writer import MAX_NUMBER, Numbered
 
 _LEAST_HOLD_MS = 100
 

@@ -173,7 +173,7 @@ class GroupState(NamedTuple):
     until_ms: int
 
 
-class Notice(NamedTuple):
+class AppendNotice(NamedTuple):
     """The right to notify of new events of a partition, and the duty to look again after a while."""
 
     topic_uid: int
@@ -361,7 +361,7 @@ class Index(ABC):
     @abstractmethod
     def begin_notice(
         self, topic_uid: int, partition: int, *, max_latency_ms: int, now_ms: int
-    ) -> Notice | int | None:
+    ) -> AppendNotice | int | None:
         """Claims the right to notify of a partition's new events.
 
         None if all were notified. If another process waits and will notify: the end of its wait, which is
@@ -370,7 +370,7 @@ class Index(ABC):
         """
 
     @abstractmethod
-    def end_notice(self, notice: Notice, *, now_ms: int) -> Notice | None:
+    def end_notice(self, notice: AppendNotice, *, now_ms: int) -> AppendNotice | None:
         """Stores that a notice was sent, if it is still ours.
 
         If more was appended meanwhile: the next notice, whose wait begins now. Else the wait is ended in
@@ -399,7 +399,7 @@ class Index(ABC):
 
     @abstractmethod
     def trim(self, topic_uid: int, partition: int, *, before_sequence: int) -> int:
-        """Drops whole chunks that end before a sequence; returns the number of dropped events.
+        """Deletes whole chunks that end before a sequence; returns the number of deleted events.
 
         One call takes the oldest `max_chunks_per_commit`: repeat until none is left.
         """

@@ -23,9 +23,9 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 from chronoline.log.contract import BucketMissing, Index, Objects
+from chronoline.log.log_identity import is_tied, tie
 from chronoline.log.objects.address import BucketAddress
 from chronoline.log.objects.cloudformation import bucket_resource
-from chronoline.log.pair_check import is_tied, tie
 from chronoline.runtime.extras import needs
 from chronoline.runtime.store_url import POSTGRES, join_url, scheme_of, split_url, sqlite_path
 
@@ -76,7 +76,7 @@ def open_parts(url: str, index: str | None = None) -> tuple[Objects, Index]:
     """
     place = _read(url, index)
     if _opening_makes_something(place):
-        _check_what_is_there(place, bucket_comes=False)
+        _check_existing_parts(place, bucket_comes=False)
     with ExitStack() as opened:
         objects = opened.enter_context(closing(_open_objects(place.objects)))
         the_index = opened.enter_context(closing(_open_index(place)))
@@ -111,7 +111,7 @@ def prepare(url: str, index: str | None = None) -> str:
     Regions are written down, so that the string means the same where the environment names another.
     """
     place = _in_region(_read(url, index), None)
-    _check_what_is_there(place, bucket_comes=scheme_of(place.objects) == "s3")
+    _check_existing_parts(place, bucket_comes=scheme_of(place.objects) == "s3")
     made: list[str] = []
     try:
         if scheme_of(place.objects) == "s3" and _make_bucket(place.objects):
@@ -290,18 +290,18 @@ def _opening_makes_something(place: _Place) -> bool:
     )
 
 
-def _check_what_is_there(place: _Place, *, bucket_comes: bool) -> None:
+def _check_existing_parts(place: _Place, *, bucket_comes: bool) -> None:
     """Refuses what belongs to another log, or a bucket that nobody makes, while it leaves nothing behind."""
     try:
-        _look(place, bucket_comes)
+        _check_parts(place, bucket_comes)
     except StoreUnavailable:
         raise
     except StoreError:
         # A concurrent first opening may have made one part before this look, and the other after it.
-        _look(place, bucket_comes)
+        _check_parts(place, bucket_comes)
 
 
-def _look(place: _Place, bucket_comes: bool) -> None:
+def _check_parts(place: _Place, bucket_comes: bool) -> None:
     named = _without_region(place.objects)
     with ExitStack() as opened:
         objects, index = _existing_objects(place), _existing_index(place)

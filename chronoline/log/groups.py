@@ -36,7 +36,7 @@ class GroupProgress:
 
 
 def progress_of(state: GroupState, head: Head) -> GroupProgress:
-    """Events that retention dropped count neither as read nor as lag."""
+    """Events that retention deleted count neither as read nor as lag."""
     sequence = max(state.sequence, head.first_sequence)
     return GroupProgress(
         group=state.group,

@@ -25,7 +25,7 @@ from chronoline.core.errors import InvalidInput, StoreUnavailable, TopicExists, 
 from chronoline.log.contract import MAX_PARTITIONS, ObjectMissing
 from chronoline.log.events import MAX_VALUE_BYTES, NewEvent
 from chronoline.log.factory import items_of_table, open_foreign_bucket
-from chronoline.log.once import Numbered
+from chronoline.log.once_writer import Numbered
 from chronoline.log.upkeep import Progress, unwatched
 from chronoline.runtime.store_url import split_url
 
@@ -289,7 +289,7 @@ class _Partition:
         return self._log.heads(self._topic)[self._number].next_sequence
 
     def check(self) -> None:
-        """The last event of the topic must be the source's; dropped events are not compared."""
+        """The last event of the topic must be the source's; deleted events are not compared."""
         sequence = self._begin()
         last = [event for events in self._last(sequence) for event in events]
         mine = self._event(sequence - 1).value if last and sequence <= self._end else None

@@ -11,6 +11,14 @@ from chronoline.core.ids import ID_ENTROPY_BYTES, UID_ENTROPY_BYTES, make_id, ma
 from chronoline.core.limits import headers_problem, name_problem
 from chronoline.core.message import Header
 from chronoline.core.topic import check_topic_name
+from chronoline.log.appender import (
+    Appender,
+    Placed,
+    Placement,
+    place_of,
+    placed_bytes,
+    put_together,
+)
 from chronoline.log.arrivals import Arrivals
 from chronoline.log.catch_up import CaughtUp
 from chronoline.log.checks import (
@@ -26,30 +34,22 @@ from chronoline.log.events import Event, NewEvent, Position, check_event
 from chronoline.log.factory import open_parts, url_of
 from chronoline.log.groups import GroupProgress, progress_of
 from chronoline.log.notifier import Notifier, Tell, post_to
-from chronoline.log.once import Numbered, OnceWriter, PackedChunk, pack
+from chronoline.log.once_writer import Numbered, OnceWriter, PackedChunk, pack
 from chronoline.log.partition_reader import PartitionReader, heads_of
 from chronoline.log.processor import Again, Bury, Handler
 from chronoline.log.readers import Readers
 from chronoline.log.start_positions import Start, sequences_at, within
 from chronoline.log.upkeep import Compacted, Progress, Upkeep, unwatched
-from chronoline.log.writer import (
-    Placed,
-    Placement,
-    Writer,
-    place_of,
-    placed_bytes,
-    put_together,
-)
 from chronoline.runtime.bounded_cache import BoundedCache
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.group_commit import Committer
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 
 DEFAULT_PARTITIONS = 8
 _MOST_KNOWN_TOPICS = 10_000
 
 
-class Log(Closing):
+class Log(Closable):
     """Partitioned, append-only topics. Thread-safe; open one for each process.
 
     `url` names objects and index, see `docs/log.md`, or is the path of a folder; `index` names the index
@@ -91,7 +91,7 @@ class Log(Closing):
             max_latency_ms=max_latency_ms,
             clock=self._clock,
         )
-        self._writer = Writer(
+        self._writer = Appender(
             self._objects,
             self._index,
             clock=self._clock,
@@ -118,7 +118,7 @@ class Log(Closing):
                 self._index, tell, max_latency_ms=max_latency_ms, clock=self._clock
             )
             try:
-                self._tell_of_what_is_untold(self._notifier)
+                self._notify_missed_appends(self._notifier)
             except BaseException:
                 self.close()
                 raise
@@ -126,7 +126,7 @@ class Log(Closing):
     def _new_id(self) -> str:
         return make_id(self._clock.now_ms(), self._random_bytes(ID_ENTROPY_BYTES))
 
-    def _tell_of_what_is_untold(self, notifier: Notifier) -> None:
+    def _notify_missed_appends(self, notifier: Notifier) -> None:
         for topic in self._index.list_topics():
             notifier.appended((topic, each) for each in self._index.untold(topic.uid))
 
@@ -166,7 +166,7 @@ class Log(Closing):
         topic = self.topic(name)
         deleted = self._index.delete_topic(topic.uid)
         self._topics.pop(name)
-        self._arrivals.tell({topic.uid})
+        self._arrivals.notify({topic.uid})
         if not deleted:
             raise TopicNotFound(f"there is no topic named {name!r}")
         self._upkeep.purge(topic.uid)
@@ -236,7 +236,7 @@ class Log(Closing):
 
     def _tell(self, places: set[tuple[LogTopic, int]]) -> None:
         """Wakes readers, also after an error: a part may be committed, and a look costs little."""
-        self._arrivals.tell({topic.uid for topic, _ in places})
+        self._arrivals.notify({topic.uid for topic, _ in places})
         if self._notifier is not None:
             self._notifier.appended(places)
 
@@ -322,7 +322,7 @@ class Log(Closing):
     ) -> Iterator[list[Event]]:
         """The events of one partition from a sequence up to, not including, another, in batches.
 
-        It stores nothing and does not wait. Events that retention dropped, also meanwhile, are missing: the
+        It stores nothing and does not wait. Events that retention deleted, also meanwhile, are missing: the
         sequences show it.
         """
         where = self.topic(topic)
@@ -398,7 +398,9 @@ class Log(Closing):
 
     def _burial(self, topic: str, source: LogTopic) -> Bury:
         if self.topic(topic).uid == source.uid:
-            raise InvalidInput("a topic cannot be its own dead_letter_topic: they would come round")
+            raise InvalidInput(
+                "a topic cannot be its own dead_letter_topic: its dead letters would be delivered again"
+            )
 
         def bury(event: Event, reason: tuple[Header, ...]) -> None:
             headers = event.headers + reason
@@ -438,7 +440,7 @@ class Log(Closing):
         check_group(group)
         if not self._index.delete_group(group, where.uid):
             raise GroupNotFound(f"no group named {group!r} reads {topic!r}")
-        self._arrivals.tell({where.uid})
+        self._arrivals.notify({where.uid})
 
     def skip_to_end(self, topic: str, group: str) -> None:
         """Sets a group's progress to the present end of all partitions."""
@@ -482,7 +484,7 @@ class Log(Closing):
         max_bytes: int | None = None,
         progress: Progress = unwatched,
     ) -> int:
-        """Drops the oldest events beyond an age, or a size of each partition; returns their number.
+        """Deletes the oldest events beyond an age, or a size of each partition; returns their number.
 
         `progress` is called with the number of further partitions that are done.
         """
@@ -490,7 +492,7 @@ class Log(Closing):
             raise InvalidInput("say what is kept: max_age_ms, max_bytes, or both")
         if min(max_age_ms or 0, max_bytes or 0) < 0:
             raise InvalidInput("max_age_ms and max_bytes must be 0 or more")
-        dropped = self._upkeep.retain(
+        deleted = self._upkeep.retain(
             self.topic(topic),
             max_age_ms=max_age_ms,
             max_bytes=max_bytes,
@@ -498,7 +500,7 @@ class Log(Closing):
             progress=progress,
         )
         self._upkeep.collect()
-        return dropped
+        return deleted
 
     def compact(
         self,

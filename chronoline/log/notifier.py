@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 from urllib.parse import urlsplit
 
 from chronoline.core.errors import InvalidInput, StoreError
-from chronoline.log.contract import Index, LogTopic, Notice
+from chronoline.log.contract import AppendNotice, Index, LogTopic
 from chronoline.runtime.backoff import Backoff
 from chronoline.runtime.clock import Clock
 
@@ -86,7 +86,7 @@ class _Duty:
     topic: LogTopic
     partition: int
     at_ms: int
-    notice: Notice | None = None
+    notice: AppendNotice | None = None
     """The notice that is ours, if any."""
     told: bool = False
     failures: int = 0

@@ -65,14 +65,14 @@ class PartitionReader:
         return self._holds(self.sequence)
 
     def is_behind(self, head: Head) -> bool:
-        """Whether there is more to read. Dropped events are skipped."""
+        """Whether there is more to read. Deleted events are skipped."""
         self.sequence = max(self.sequence, head.first_sequence)
         return self.sequence < head.next_sequence
 
     def read(self, limit: int) -> list[Event]:
         """The next events, at most `limit`; none if it is up to date.
 
-        Dropped events are skipped. An object that is missing because it was compacted meanwhile is looked up
+        Deleted events are skipped. An object that is missing because it was compacted meanwhile is looked up
         again; one that is really missing, or damaged, raises `DamagedObject`, and one that cannot be read now
         `UnreadableObject`. An error hides no event: earlier events are returned first.
         """
@@ -111,7 +111,7 @@ class PartitionReader:
         return True
 
     def _next_chunk(self, limit: int) -> Chunk | None:
-        """The chunk of the next event, or, if that was dropped, the first one."""
+        """The chunk of the next event, or, if that was deleted, the first one."""
         while self._chunks:
             chunk = self._chunks.popleft()
             if 0 <= self.sequence - chunk.first_sequence < chunk.events:
@@ -235,7 +235,7 @@ class LoneReader:
                 while reader.has_more_at_hand:
                     yield from reader.read(batch)
                 if not events or not reader.is_behind(heads[reader.partition]):
-                    behind.remove(each)  # up to date, or dropped meanwhile: the next look shows it
+                    behind.remove(each)  # up to date, or deleted meanwhile: the next look shows it
 
     def error(self) -> DamagedObject | UnreadableObject | None:
         """The error that keeps one of the partitions from being read, if any."""

@@ -43,7 +43,7 @@ class Again:
         return int(Backoff(self.retry_ms, self.longest_retry_ms).wait(attempts))
 
 
-class Processing:
+class Processor:
     """Passes the batches of one reader to a handler. Attempts are counted here, so a restart begins anew."""
 
     def __init__(
@@ -66,10 +66,10 @@ class Processing:
 
     def waiting(self) -> bool:
         """Whether an event that failed waits to be delivered again by us."""
-        self._forget_what_is_not_ours()
+        self._forget_lost_attempts()
         return bool(self._attempts)
 
-    def _forget_what_is_not_ours(self) -> None:
+    def _forget_lost_attempts(self) -> None:
         """Forgets the attempts of earlier events: there is at most one count for each partition."""
         self._attempts = {
             place: count for place, count in self._attempts.items() if self._is_next(*place)
@@ -89,7 +89,7 @@ class Processing:
                 if not self._deliver(event):
                     attempts = self._attempts[event.partition, event.sequence]
                     self._reader.failed(hold, event.sequence, self._again.wait_ms(attempts))
-                    self._forget_what_is_not_ours()
+                    self._forget_lost_attempts()
                     break
                 done = event.sequence + 1
                 self.passed += 1

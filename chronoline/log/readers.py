@@ -8,12 +8,12 @@ from collections.abc import Callable, Generator
 
 from chronoline.core.errors import StoreClosed, StoreError
 from chronoline.log.arrivals import Arrivals
-from chronoline.log.catch_up import CatchingUp, CaughtUp
+from chronoline.log.catch_up import CatchUp, CaughtUp
 from chronoline.log.contract import Hold, Index, LogTopic, Objects
 from chronoline.log.events import Event
 from chronoline.log.group_reader import GroupReader
 from chronoline.log.partition_reader import LoneReader
-from chronoline.log.processor import Again, Bury, Handler, Processing
+from chronoline.log.processor import Again, Bury, Handler, Processor
 from chronoline.runtime.clock import Clock
 from chronoline.runtime.fork_guard import ForkGuard
 
@@ -134,22 +134,22 @@ class Readers:
         bury: Bury | None,
     ) -> int:
         reader = self._joined(topic, group, follow, only)
-        processing = Processing(reader, handler, again, bury, lambda: self._arrivals.closed)
+        processor = Processor(reader, handler, again, bury, lambda: self._arrivals.closed)
         most = _NO_LIMIT if limit is None else limit
         try:
-            while processing.passed < most:
+            while processor.passed < most:
                 batch = self._next_batch(
                     reader,
                     topic,
-                    follow=lambda: follow or processing.waiting(),
-                    limit=min(most - processing.passed, _BATCH_EVENTS),
+                    follow=lambda: follow or processor.waiting(),
+                    limit=min(most - processor.passed, _BATCH_EVENTS),
                 )
                 if batch is None:
                     break
-                processing.work(*batch)
+                processor.work(*batch)
         finally:
             self._end(reader)
-        return processing.handled
+        return processor.handled
 
     def until_current(
         self,
@@ -166,7 +166,7 @@ class Readers:
             time_is_up = ends_ms is not None and self._clock.now_ms() >= ends_ms
             return time_is_up or self._arrivals.closed
 
-        return CatchingUp(
+        return CatchUp(
             self._index,
             topic,
             group,
@@ -230,7 +230,7 @@ class Readers:
         """
         self._fork_guard.check()
         if self._listening.acquire(blocking=False):
-            self._index.listen(self._arrivals.tell)
+            self._index.listen(self._arrivals.notify)
         spared = self._index.hearing and look_s == self._look_every_s
         self._arrivals.wait(topic.uid, seen, idle_s if spared else min(look_s, idle_s))
 

@@ -104,11 +104,11 @@ class Upkeep:
         now_ms: int,
         progress: Progress,
     ) -> int:
-        """Drops the oldest chunks beyond an age, or a size of each partition; returns the number of events.
+        """Deletes the oldest chunks beyond an age, or a size of each partition; returns the number of events.
 
         `progress` counts partitions.
         """
-        dropped = 0
+        deleted = 0
         for head in self._index.heads(topic.uid):
             before = head.first_sequence
             if max_age_ms is not None:
@@ -118,14 +118,14 @@ class Upkeep:
             if max_bytes is not None:
                 before = max(before, self._beyond_size(topic, head, max_bytes))
             while gone := self._index.trim(topic.uid, head.partition, before_sequence=before):
-                dropped += gone
+                deleted += gone
             progress(1)
-        return dropped
+        return deleted
 
     def _beyond_size(self, topic: LogTopic, head: Head, max_bytes: int) -> int:
         """The start of the newest chunks that fit; the newest stays, whatever its size.
 
-        It walks over the dropped chunks a second time instead of keeping them in memory: there may be
+        It walks over the deleted chunks a second time instead of keeping them in memory: there may be
         millions.
         """
         size_bytes, newest = 0, head.first_sequence

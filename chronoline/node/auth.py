@@ -15,11 +15,11 @@ from chronoline.broker.auth import Door, Tls, Tokens, check_listener
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import InvalidInput
 from chronoline.node.settings import NodeSettings
-from chronoline.timers.http.responses import Refusal
+from chronoline.timers.http.responses import HttpRefusal
 
 
 def open_door(settings: NodeSettings) -> Door:
-    """Read tokens and certificates. Raises `InvalidInput` for an address that needs more of them."""
+    """Reads tokens and certificates. Raises `InvalidInput` for an address that needs more of them."""
     tokens, tls = Tokens(settings.tokens_file), None
     if settings.tls_certificate is not None and settings.tls_key is not None:
         tls = Tls(certificate=Path(settings.tls_certificate), key=Path(settings.tls_key))
@@ -31,16 +31,16 @@ def open_door(settings: NodeSettings) -> Door:
 
 
 def request_check(door: Door, host: str) -> Callable[[web.BaseRequest], None]:
-    """A function that raises `Refusal` for a request that a node at `host` must not accept."""
+    """A function that raises `HttpRefusal` for a request that a node at `host` must not accept."""
     on_loopback = is_loopback(host)
 
     def check(request: web.BaseRequest) -> None:
         try:
-            asks, let_in = door.asks, door.lets_in(request.headers.get("Authorization", ""))
+            asks, is_accepted = door.asks, door.accepts(request.headers.get("Authorization", ""))
         except InvalidInput as error:  # the tokens cannot be read
-            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
-        if not let_in:
-            raise Refusal(
+            raise HttpRefusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
+        if not is_accepted:
+            raise HttpRefusal(
                 HTTPStatus.UNAUTHORIZED,
                 "a token is needed: Authorization: Bearer …, as `chronoline token create` printed it",
                 {"WWW-Authenticate": "Bearer"},
@@ -54,9 +54,9 @@ def request_check(door: Door, host: str) -> Callable[[web.BaseRequest], None]:
 def _check_web_page(door: Door, request: web.BaseRequest) -> None:
     """Without tokens, a web page in a browser of this machine must not reach the node."""
     if (problem := door.host_problem(request.headers.get("Host", ""))) is not None:
-        raise Refusal(HTTPStatus.MISDIRECTED_REQUEST, problem)
+        raise HttpRefusal(HTTPStatus.MISDIRECTED_REQUEST, problem)
     if "Origin" in request.headers:
-        raise Refusal(
+        raise HttpRefusal(
             HTTPStatus.FORBIDDEN,
             "requests of web pages are refused: without a token, send no Origin",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from chronoline.broker.auth import Door
-from chronoline.callbacks.address_guard import Guard
+from chronoline.callbacks.address_guard import AddressGuard
 from chronoline.core.version import VERSION
 from chronoline.node.settings import DEFAULT_GRPC, NodeSettings
 
@@ -26,7 +26,7 @@ def banner(settings: NodeSettings, where: Mapping[str, str], door: Door) -> Iter
         yield f"  store   {settings.shown_store}"
     yield f"  doors   {_doors(settings, door)}"
     yield callable_line(settings)
-    if "timers" in where and Guard(settings.may_call).lets_out("127.0.0.1"):
+    if "timers" in where and AddressGuard(settings.may_call).allows("127.0.0.1"):
         yield ""
         yield "Set the first timer, in another terminal:"
         yield ""

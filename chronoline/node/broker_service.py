@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 
 from chronoline.broker.auth import Door
 from chronoline.broker.carrier import Carrier
-from chronoline.broker.clock_offsets import Timekeeper, average_seconds, wall_us_of
-from chronoline.broker.context import Parts
+from chronoline.broker.client_clocks import Timekeeper, average_seconds, wall_us_of
+from chronoline.broker.context import BrokerContext
 from chronoline.broker.degradation import Degradations, DegradationType
 from chronoline.broker.grpc.server import GrpcEdge
 from chronoline.broker.http.server import HttpEdge
@@ -19,11 +19,11 @@ from chronoline.broker.loaders import Loaders
 from chronoline.broker.metrics import BrokerMetrics, Sample
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.store_watch import StoreWatch
-from chronoline.broker.targets.calls import Calls
+from chronoline.broker.targets.policy import TargetPolicy
 from chronoline.broker.targets.targets import Targets
 from chronoline.broker.topics import Topics
 from chronoline.broker.trusted_clock import TrustedClock, compare_clocks, watch_clock
-from chronoline.callbacks.address_guard import LOOPBACK, Guard
+from chronoline.callbacks.address_guard import LOOPBACK, AddressGuard
 from chronoline.callbacks.caller import Caller
 from chronoline.core.errors import ChronolineError
 from chronoline.core.version import VERSION
@@ -64,7 +64,7 @@ class BrokerService(AsyncService):
         clock: Clock | None = None,
         metrics: BrokerMetrics | None = None,
         patience_s: float = 10.0,
-        calls: Calls | None = None,
+        calls: TargetPolicy | None = None,
         admission: Admission | None = None,
         upkeep_every_s: float = _UPKEEP_EVERY_S,
     ) -> None:
@@ -90,7 +90,7 @@ class BrokerService(AsyncService):
         self._exits = AsyncExitStack()
         self.grpc: GrpcEdge | None = None
         self.http: HttpEdge | None = None
-        self.parts: Parts | None = None
+        self.parts: BrokerContext | None = None
 
     async def _start(self) -> None:
         switch_often()  # storage threads would delay the event loop
@@ -112,7 +112,7 @@ class BrokerService(AsyncService):
             frame_bytes=self._limits.frame_bytes,
             deleted=self._topic_deleted,
         )
-        self.parts = Parts(
+        self.parts = BrokerContext(
             broker=self.broker,
             version=VERSION,
             access=access,
@@ -142,13 +142,13 @@ class BrokerService(AsyncService):
             self._exits.callback(supervise(what, work, self.metrics.failed).cancel)
         calls = self._calls
         if calls is None:
-            caller = await self._exits.enter_async_context(Caller(Guard(LOOPBACK)))
-            calls = Calls(caller=caller)
+            caller = await self._exits.enter_async_context(Caller(AddressGuard(LOOPBACK)))
+            calls = TargetPolicy(caller=caller)
         await self._exits.enter_async_context(Targets(self.parts, calls))
         self.metrics.watch(self._samples)
         await self._listen(self.parts)
 
-    async def _listen(self, parts: Parts) -> None:
+    async def _listen(self, parts: BrokerContext) -> None:
         host, port = self._grpc_address
         self.grpc = GrpcEdge(parts, self._door, roles=BROKER_ROLES, host=host, port=port)
         await self._exits.enter_async_context(self.grpc)
@@ -158,7 +158,7 @@ class BrokerService(AsyncService):
             await self._exits.enter_async_context(self.http)
 
     async def _stop(self) -> None:
-        """Stop leasing, answer requests under way, and disconnect streams."""
+        """Stops leasing, answers requests under way, and disconnects streams."""
         if self.parts is not None:
             self.parts.degradation.stop()
         if self.grpc is not None:
@@ -192,7 +192,7 @@ class BrokerService(AsyncService):
         removed = 0
         while purged == _PURGE_ROWS:
             now_ms = self.parts.access.clock.now_ms()
-            purged = await self.parts.access.look(
+            purged = await self.parts.access.call(
                 "purge",
                 lambda store, now_ms=now_ms: store.purge(limit=_PURGE_ROWS, now_ms=now_ms),  # type: ignore[misc]  # of this turn
             )

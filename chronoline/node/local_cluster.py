@@ -28,7 +28,7 @@ _COMMENT = "# `chronoline up --nodes` writes this file anew each time it starts.
 
 
 def run_cluster(settings: NodeSettings, number: int) -> None:
-    """Run nodes until SIGTERM or SIGINT, or until all of them have ended."""
+    """Runs nodes until SIGTERM or SIGINT, or until all of them have ended."""
     listeners = _listeners(settings, number)
     door = _open_door(settings)
     settings.data.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,7 @@ class _Cluster:
         self._is_listening = False
 
     def start(self) -> None:
-        """Start the nodes, and wait until they listen."""
+        """Starts the nodes, and waits until they listen."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, self._pass_on)
         self.nodes.write(self._listeners, comment=_COMMENT)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from chronoline.core.errors import ChronolineError
 from chronoline.runtime.child_process import PATIENCE_S, LineProcess
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 from chronoline.timers.http_client import TimersNode
 
 _LOOK_EVERY_S = 0.05
@@ -52,7 +52,7 @@ class _NodeProcess(LineProcess):
         self._watcher.ended(self._node, code)
 
 
-class TimerNodes(Closing):
+class TimerNodes(Closable):
     """Processes, by their addresses. They end with this process, however that ends."""
 
     def __init__(
@@ -88,7 +88,7 @@ class TimerNodes(Closing):
         leaving: Iterable[str] = (),
         comment: str = "",
     ) -> None:
-        """Write the list of nodes."""
+        """Writes the list of nodes."""
         lists = {"staying": staying, "joining": joining, "leaving": leaving}
         text = "".join(f"{name} = {json.dumps(list(nodes))}\n" for name, nodes in lists.items())
         new = self.nodes_file.with_suffix(".new")
@@ -96,7 +96,7 @@ class TimerNodes(Closing):
         new.rename(self.nodes_file)
 
     def start(self, *nodes: str, settings: Sequence[str] = ()) -> None:
-        """Start nodes of the list, and wait until they pop timers."""
+        """Starts nodes of the list, and waits until they pop timers."""
         for node in nodes:
             self.launch(node, settings=settings)
         self.await_ready(*nodes)
@@ -111,7 +111,7 @@ class TimerNodes(Closing):
         environment: Mapping[str, str] | None = None,
         descriptors: int | None = None,
     ) -> None:
-        """Start a process. The others know it as `node`; it listens there, or `at` another address.
+        """Starts a process. The others know it as `node`; it listens there, or `at` another address.
 
         `environment` is added to that of all nodes. The process may open as many files as this one, or
         `descriptors`.
@@ -146,7 +146,7 @@ class TimerNodes(Closing):
         process.start()
 
     def await_ready(self, *nodes: str) -> None:
-        """Wait until they pop timers; another process may have started them."""
+        """Waits until they pop timers; another process may have started them."""
         for node in nodes:
             self._await(node)
 
@@ -180,17 +180,17 @@ class TimerNodes(Closing):
         self._processes[node].send_signal(number)
 
     def stop(self, node: str) -> int:
-        """Stop a node as an operator does, and return its exit code."""
+        """Stops a node as an operator does, and returns its exit code."""
         process = self._processes.pop(node)
         process.stop()
         return process.wait()
 
     def wait(self) -> list[int]:
-        """Wait until all have ended, and return their exit codes."""
+        """Waits until all have ended, and returns their exit codes."""
         return [process.wait(None) for process in self._processes.values()]
 
     def kill(self, *nodes: str) -> None:
-        """Kill nodes at once."""
+        """Kills nodes at once."""
         ended = [self._processes.pop(node) for node in nodes]
         for process in ended:
             process.send_signal(signal.SIGKILL)
@@ -206,7 +206,7 @@ class TimerNodes(Closing):
             self.ask(node, "/v1/reload", "POST")
 
     def resync(self, nodes: Sequence[str]) -> int:
-        """Make each of them move timers to itself; returns the number of timers that they were offered."""
+        """Makes each of them move timers to itself; returns the number of timers that they were offered."""
         moved = 0
         for node in nodes:
             progress = self._client.at(node).resync()

@@ -19,7 +19,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "task
 
 
 def log_to_stderr(settings: NodeSettings) -> None:
-    """Log to stderr from now on; of other libraries only warnings and errors."""
+    """Logs to stderr from now on; of other libraries only warnings and errors."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         JsonLines()

@@ -29,7 +29,7 @@ _ANY_BYTES = 4_096
 
 
 def run_node(settings: NodeSettings, *, quiet: bool = False, until_eof: bool = False) -> None:
-    """Run until SIGTERM or SIGINT, or the end of stdin. Raises if the node cannot start."""
+    """Runs until SIGTERM or SIGINT, or the end of stdin. Raises if the node cannot start."""
     raise_limit()
     door = open_door(settings)
     for name, listener in settings.listeners.items():

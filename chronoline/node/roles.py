@@ -13,7 +13,7 @@ from typing import Any
 
 from chronoline.broker.auth import Door
 from chronoline.broker.limits import Limits
-from chronoline.callbacks.address_guard import Guard
+from chronoline.callbacks.address_guard import AddressGuard
 from chronoline.callbacks.caller import Caller, CallLimits
 from chronoline.callbacks.signature import Signer
 from chronoline.core.errors import InvalidInput
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 async def start_roles(
     settings: NodeSettings, store: Store | None, door: Door, exits: AsyncExitStack
 ) -> dict[str, str]:
-    """Start all roles, and return the address of each listener. `exits` stops them."""
+    """Starts all roles, and returns the address of each listener. `exits` stops them."""
     where: dict[str, str] = {}
     limits, calls = _limits(settings)
     admission = limits.admission()
@@ -75,7 +75,7 @@ def _caller(settings: NodeSettings, in_all: int) -> Caller:
         in_all=in_all,
         timeout_ms=callbacks.timeout_ms,
     )
-    return Caller(Guard(settings.may_call), limits=limits)
+    return Caller(AddressGuard(settings.may_call), limits=limits)
 
 
 # The broker
@@ -93,7 +93,7 @@ async def _start_broker(
 ) -> dict[str, str]:
     # Without these imports a node for timers alone starts in two thirds of the time.
     from chronoline.broker.metrics import BrokerMetrics  # noqa: PLC0415
-    from chronoline.broker.targets.calls import Calls  # noqa: PLC0415
+    from chronoline.broker.targets.policy import TargetPolicy  # noqa: PLC0415
     from chronoline.node.broker_service import BrokerService  # noqa: PLC0415
 
     callbacks, secret = settings.callbacks, settings.callbacks.secret
@@ -107,7 +107,7 @@ async def _start_broker(
         door=door,
         metrics=BrokerMetrics(settings.cluster, settings.tags),
         patience_s=settings.patience_ms / 1000,
-        calls=Calls(
+        calls=TargetPolicy(
             caller=caller,
             signer=None if secret is None else Signer(secret.get_secret_value()),
             first_wait_ms=callbacks.first_wait_ms,

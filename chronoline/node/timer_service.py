@@ -14,7 +14,7 @@ import aiohttp
 from aiohttp import web
 from prometheus_client.core import Metric
 
-from chronoline.callbacks.address_guard import LOOPBACK, Guard
+from chronoline.callbacks.address_guard import LOOPBACK, AddressGuard
 from chronoline.callbacks.caller import Caller, CallLimits
 from chronoline.callbacks.signature import Signer
 from chronoline.core.addresses import check_token_in_clear
@@ -24,7 +24,7 @@ from chronoline.runtime.descriptors import SHORTAGES
 from chronoline.runtime.listener import host_port
 from chronoline.runtime.metrics import counter, gauge
 from chronoline.runtime.service import AsyncService
-from chronoline.timers.calls import Calls
+from chronoline.timers.callbacks import Callbacks
 from chronoline.timers.cluster import read_membership
 from chronoline.timers.http.server import TimersEdge
 from chronoline.timers.hybrid_clock import DEFAULT_BOUND_MS
@@ -129,7 +129,7 @@ class TimerService(AsyncService):
         caller = self._caller
         if caller is None:
             caller = await self._exits.enter_async_context(
-                Caller(Guard(options.allow), limits=options.calls)
+                Caller(AddressGuard(options.allow), limits=options.calls)
             )
         metrics = TimersMetrics(options.labels)
         scheme = "http" if options.tls is None else "https"
@@ -150,7 +150,7 @@ class TimerService(AsyncService):
             self.me,
             membership,
             journal=journal,
-            calls=Calls(
+            calls=Callbacks(
                 caller,
                 signer=Signer(options.secret) if options.secret else None,
                 dead_letters=options.dead_letters,
@@ -191,7 +191,7 @@ class TimerService(AsyncService):
     def _open_journal(self, path: Path) -> Journal:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._exits.enter_context(claim(path))
-        # If boots cannot be told apart, each start counts as one: then the wall clock decides.
+        # If boots cannot be distinguished, each start counts as one: then the wall clock decides.
         boot = _BOOT.read_text().strip() if _BOOT.exists() else secrets.token_hex(8)
         if not is_readable(path):
             aside = set_aside(path)

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.log import Log
 from chronoline.pipe.places import Place
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 
 DEFAULT_TIMEOUT_S = 10.0
 
 
-class Input(Closing):
+class Input(Closable):
     """A topic to read. Thread-safe. Raises `TopicNotFound`, with the command that creates the topic."""
 
     @abstractmethod

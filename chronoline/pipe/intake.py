@@ -39,7 +39,7 @@ _MOST_LOGGED = 10
 """The rejected records of a batch that are logged one by one; one line names the others."""
 
 
-class RecordIntake:
+class PipeIntake:
     """Takes in batches for one pipe, under its claims."""
 
     def __init__(

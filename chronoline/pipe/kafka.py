@@ -19,7 +19,7 @@ from chronoline.core.errors import ChronolineError, InvalidInput, TopicNotFound
 from chronoline.pipe import librdkafka
 from chronoline.pipe.places import Place
 from chronoline.runtime.extras import needs
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 
 with needs("Kafka", "kafka"):
     from confluent_kafka import (
@@ -63,7 +63,7 @@ class TopicRights:
     may_write: bool | None
 
 
-class KafkaTopic(Closing):
+class KafkaTopic(Closable):
     """One topic of a Kafka cluster. Thread-safe."""
 
     def __init__(self, place: Place, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:

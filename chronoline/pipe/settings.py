@@ -426,7 +426,7 @@ _RULES = (
     Rule(_OWN, _headers_problem),
     Rule(("delay", "input"), _delay_problem),
     _same_problem("output", "input", "every message would be read again"),
-    _same_problem("dead_letters", "input", "rejected records would come back for ever"),
+    _same_problem("dead_letters", "input", "rejected records would come back forever"),
     _same_problem("dead_letters", "output", "consumers would read dead letters as messages"),
     Rule(("spark", "store", "input", "output", "dead_letters"), _master_problem),
 )

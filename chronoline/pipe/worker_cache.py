@@ -13,26 +13,26 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar, cast
 
-from chronoline.core.output_gate import Gate
+from chronoline.core.output_gate import OutputGate
 from chronoline.pipe.outputs.contract import Output
 from chronoline.pipe.outputs.factory import open_output
 from chronoline.pipe.places import Place
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 
-Kept = TypeVar("Kept", bound=Closing)
+Kept = TypeVar("Kept", bound=Closable)
 
-_kept: dict[bytes, Closing] = {}
+_kept: dict[bytes, Closable] = {}
 _lock = threading.Lock()
 
 
-class WarmOutput(Closing):
+class WarmOutput(Closable):
     """An output with its gate, which remembers between tasks whether the output accepts messages."""
 
     def __init__(self, output: Output) -> None:
         self.output = output
-        self.gate = Gate()
+        self.gate = OutputGate()
 
     def close(self) -> None:
         self.output.close()

@@ -22,7 +22,7 @@ PATIENCE_S = 10.0
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _Waiter:
     size_bytes: int
     is_admitted: asyncio.Future[None]
 
@@ -44,7 +44,7 @@ class Admission:
         self._share_bytes = max(most_bytes // _SHARES, 2 * largest_bytes)
         # The least that a request counts, however small: so bytes bound the number too.
         self.least_bytes = max(1, most_bytes // most_requests)
-        self._waiting: dict[str, deque[_Waiting]] = {}
+        self._waiting: dict[str, deque[_Waiter]] = {}
         self._waiting_bytes = 0
         self._held_bytes: dict[str, int] = {}
         self.under_way_bytes = 0
@@ -65,7 +65,7 @@ class Admission:
         queue = self._waiting.get(client, deque())
         if len(queue) >= _MOST_WAITING or self._waiting_bytes + read_bytes > self._most_bytes:
             raise self._refusal("too many requests wait already")
-        one = _Waiting(size_bytes, asyncio.get_running_loop().create_future())
+        one = _Waiter(size_bytes, asyncio.get_running_loop().create_future())
         queue.append(one)
         self._waiting[client] = queue
         self._waiting_bytes += read_bytes
@@ -131,7 +131,7 @@ class Admission:
         while (client := self._next_client()) is not None:
             one = self._waiting[client][0]
             if not self._fits(client, one.size_bytes):
-                return  # smaller requests must not keep it out for ever
+                return  # smaller requests must not keep it out forever
             self._waiting[client].popleft()
             self._forget_empty(client)
             self._take(client, one.size_bytes)

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from chronoline.core.errors import InvalidInput
 from chronoline.core.lateness import LATENESS_BOUNDS_MS, LatenessHistogram
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 
 LATENESS_BOUNDS_S = tuple(bound / 1000 for bound in LATENESS_BOUNDS_MS)
 """The buckets of every histogram of lateness."""
@@ -94,7 +94,7 @@ def _labels(labels: Mapping[str, str]) -> str:
     return "{" + ",".join(pairs) + "}"
 
 
-class MetricsServer(Closing):
+class MetricsServer(Closable):
     """Serves a collector over HTTP at an address, in a thread, until it is closed."""
 
     def __init__(self, host: str, port: int, collector: Collector) -> None:

@@ -3,7 +3,7 @@
 A `Service` implements `start` and `stop` itself: its thread or process may end by itself, so only the class
 knows whether it runs. An `AsyncService` ends by `stop` alone, so the base class keeps count.
 
-Not derived: `TimerNodes`, whose `start` and `stop` name single nodes; it is `Closing` as a whole. Parts that
+Not derived: `TimerNodes`, whose `start` and `stop` name single nodes; it is `Closable` as a whole. Parts that
 run from their creation to `stop`, such as `StoreAccess` and `TimerNode`, have no start.
 """
 
@@ -74,7 +74,7 @@ class AsyncService(ABC):
         await self.stop()
 
 
-class Closing(ABC):
+class Closable(ABC):
     """Holds a resource until `close`, which the end of a `with` block calls."""
 
     @abstractmethod

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_TIME_MS, time_problem
-from chronoline.core.quantities import find_duration_ms
+from chronoline.core.units import find_duration_ms
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)

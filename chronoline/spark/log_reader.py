@@ -3,7 +3,7 @@
 An offset is, for each partition, the next sequence to read, and Spark keeps it in its checkpoint: the log
 notes nothing. The driver looks at the ends of the partitions and deals ranges of sequences to tasks; a task
 opens the log, reads its ranges and yields Arrow batches. Since sequences have no gaps, a range that was
-planned is either read wholly or was dropped by retention. Then the read fails, or, with `failOnDataLoss` off,
+planned is either read wholly or was deleted by retention. Then the read fails, or, with `failOnDataLoss` off,
 skips the range with a warning.
 """
 
@@ -29,7 +29,7 @@ from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.log import Event
 from chronoline.log.contract import Head
 from chronoline.spark.log_options import LATEST, ReadSettings, resolve
-from chronoline.spark.worker_logs import open_log
+from chronoline.spark.worker_logs import open_worker_log
 
 _TYPES = {
     "key": "binary",
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 class DataLoss(ChronolineError):
-    """Events were dropped before they were read."""
+    """Events were deleted before they were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class _Ranges:
 
     def _heads(self) -> dict[int, Head]:
         settings = self._settings
-        return settings.chosen(open_log(settings.log).heads(settings.topic))
+        return settings.chosen(open_worker_log(settings.log).heads(settings.topic))
 
     def _deal(self, start: Mapping[int, int], end: Mapping[int, int]) -> Sequence[Range]:
         """One task for each partition, and several for a large one."""
@@ -127,7 +127,7 @@ class _Ranges:
         for partition, head in heads.items():
             wanted = start[partition]
             if wanted < head.first_sequence:
-                why = "were dropped by retention before they were read"
+                why = "were deleted by retention before they were read"
                 self._lose(partition, wanted, head.first_sequence, why)
             elif wanted > head.next_sequence:
                 why = "are gone: the topic is not the one that was read before"
@@ -141,10 +141,10 @@ class _Ranges:
             yield from self._read(partition)
 
     def _read(self, part: Range) -> Iterator[pa.RecordBatch]:
-        log = open_log(self._settings.log)
+        log = open_worker_log(self._settings.log)
         schema = to_arrow_schema(self._schema, timezone="UTC")
         expected = part.start
-        why = "were dropped by retention while they were read"
+        why = "were deleted by retention while they were read"
         topic = self._settings.topic
         for events in log.read_range(
             topic, part.partition, part.start, part.end, batch=_BATCH_EVENTS

@@ -1,8 +1,8 @@
 """Writers of log topics from Spark, exactly once.
 
 Spark runs a task again when it failed, and a micro-batch again when its query died before the checkpoint
-said that it was done. Both must add nothing. The log appends once under a key (`chronoline.log.once`); the
-choice of the key decides what a repetition means.
+said that it was done. Both must add nothing. The log appends once under a key (`chronoline.log.once_writer`);
+the choice of the key decides what a repetition means.
 
 **A micro-batch is one append.** Its tasks append nothing: they check and pack their rows, and what is
 packed travels to the driver as their commit messages. There it is joined into one object and committed in
@@ -53,9 +53,9 @@ from pyspark.sql.types import StructType
 from chronoline.core.errors import InvalidInput, StoreError
 from chronoline.core.message import Header
 from chronoline.log import NewEvent, Numbered
-from chronoline.log.once import KeyReused, PackedChunk
+from chronoline.log.once_writer import KeyReused, PackedChunk
 from chronoline.spark.log_options import WriteSettings
-from chronoline.spark.worker_logs import open_log
+from chronoline.spark.worker_logs import open_worker_log
 
 PORTION_BYTES = 2 * 1024 * 1024
 """A task sends less than this to the driver, which takes 1 GiB from all tasks together."""
@@ -117,7 +117,7 @@ class Portions:
     _digest: Any = field(default_factory=hashlib.sha256)
 
     def take(self, batches: Iterator[pa.RecordBatch]) -> None:
-        log = open_log(self.settings.log)
+        log = open_worker_log(self.settings.log)
         for batch in batches:
             events = list(to_events(batch))
             chunks = log.pack(self.settings.topic, events, spread_from=self.task + self._rows)
@@ -130,7 +130,7 @@ class Portions:
 
     def _append(self) -> None:
         key = f"{self.job}/{self.task}/{self._number}/{self._digest.hexdigest()}"
-        open_log(self.settings.log).append_once(
+        open_worker_log(self.settings.log).append_once(
             self.settings.topic, self.held, key=key, numbered=self.numbered
         )
         self._number += 1
@@ -143,7 +143,7 @@ class LogWriter(DataSourceArrowWriter):
     def __init__(self, settings: WriteSettings) -> None:
         self._settings = settings
         self._job = uuid4().hex
-        open_log(settings.log).topic(settings.topic)  # a missing topic fails at once
+        open_worker_log(settings.log).topic(settings.topic)  # a missing topic fails at once
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Held:
         job = f"spark/{self._job}"
@@ -151,7 +151,7 @@ class LogWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         _, chunks = _gather(messages)
-        log, job = open_log(self._settings.log), f"spark/{self._job}"
+        log, job = open_worker_log(self._settings.log), f"spark/{self._job}"
         log.append_once(self._settings.topic, chunks, key=job, numbered=Numbered(job, 0, kept=0))
 
 
@@ -160,7 +160,7 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, settings: WriteSettings) -> None:
         self._settings = settings
-        open_log(settings.log).topic(settings.topic)
+        open_worker_log(settings.log).topic(settings.topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Held:
         task = _task()
@@ -178,7 +178,9 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
         key = f"spark/{query}/{batchId}"
         numbered = Numbered(f"spark/{query}", batchId)
         try:
-            open_log(settings.log).append_once(settings.topic, chunks, key=key, numbered=numbered)
+            open_worker_log(settings.log).append_once(
+                settings.topic, chunks, key=key, numbered=numbered
+            )
         except KeyReused as error:
             problem = (
                 f"batch {batchId} is in topic {settings.topic!r} already, but it is not the same: {error}. "

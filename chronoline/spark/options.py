@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from chronoline.core.errors import InvalidInput
-from chronoline.core.quantities import find_duration_ms
+from chronoline.core.units import find_duration_ms
 from chronoline.runtime.timestamps import parse_when_ms
 
 _WHOLE = re.compile(r"[0-9]{1,18}")

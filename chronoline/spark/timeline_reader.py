@@ -42,7 +42,7 @@ _STAMP = pa.timestamp("ms", tz="UTC")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class TimelineTarget:
     """A topic of a store, as tasks find it."""
 
     url: str
@@ -55,7 +55,7 @@ class Target:
         return open_store(self.url)
 
 
-def find_target(options: Options) -> Target:
+def find_target(options: Options) -> TimelineTarget:
     """The topic that the options name, looked up once on the driver."""
     url = options.required("store", "postgresql://user@host/database")
     name = options.required("topic", "reminders")
@@ -68,7 +68,7 @@ def find_target(options: Options) -> Target:
         topic = store.find_topic(name)
     if topic is None:
         raise TopicNotFound(f"the store has no topic {name!r}: create it before its messages")
-    return Target(url=url, topic=topic)
+    return TimelineTarget(url=url, topic=topic)
 
 
 def make_reader(options: Options, schema: StructType, now_ms: int) -> DataSourceReader:
@@ -137,7 +137,7 @@ class RangesPartition(InputPartition):
         self.ranges = ranges
 
 
-class _Pushing:
+class _FilterPushdown:
     """`pushFilters` of a reader, whether Spark pushes filters or not.
 
     Spark refuses a reader that implements it while `spark.sql.python.filterPushdown.enabled` is off, and does
@@ -160,11 +160,17 @@ class MessagesReader(DataSourceReader):
     """The messages on the timeline, bodies only if they are asked for."""
 
     def __init__(
-        self, target: Target, schema: StructType, wanted: Wanted, *, partitions: int, now_ms: int
+        self,
+        target: TimelineTarget,
+        schema: StructType,
+        wanted: Wanted,
+        *,
+        partitions: int,
+        now_ms: int,
     ) -> None:
         self.wanted = wanted
         self.now_ms = now_ms
-        self.pushFilters = _Pushing(self)  # type: ignore[method-assign]  # see there
+        self.pushFilters = _FilterPushdown(self)  # type: ignore[method-assign]  # see there
         self._target = target
         self._schema = schema
         self._partitions = partitions
@@ -218,7 +224,13 @@ class ForecastReader(DataSourceReader):
     """The future load, counted in the store: one row for each step."""
 
     def __init__(
-        self, target: Target, schema: StructType, wanted: Wanted, *, step_ms: int, now_ms: int
+        self,
+        target: TimelineTarget,
+        schema: StructType,
+        wanted: Wanted,
+        *,
+        step_ms: int,
+        now_ms: int,
     ) -> None:
         self._target = target
         self._schema = schema
@@ -246,7 +258,7 @@ class ForecastReader(DataSourceReader):
 class DeadReader(DataSourceReader):
     """The dead letters, oldest first, by one task."""
 
-    def __init__(self, target: Target, schema: StructType, now_ms: int) -> None:
+    def __init__(self, target: TimelineTarget, schema: StructType, now_ms: int) -> None:
         self._target = target
         self._schema = schema
         self._now_ms = now_ms

@@ -21,7 +21,7 @@ _NAMELESS: Any = (None, None)
 class MadeIds:
     """Ids made from the place and the content of rows.
 
-    A repeated task makes the same ones, in whatever order its rows come: equal rows are told apart by
+    A repeated task makes the same ones, in whatever order its rows come: equal rows are distinguished by
     counting them. It remembers about 100 bytes a row until its partition is through.
     """
 

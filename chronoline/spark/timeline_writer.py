@@ -39,7 +39,7 @@ from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.gc_tuning import searched_seldom
 from chronoline.runtime.message_ids import new_id
 from chronoline.spark.options import Options
-from chronoline.spark.timeline_reader import Target, find_target
+from chronoline.spark.timeline_reader import TimelineTarget, find_target
 from chronoline.spark.timeline_refusals import Refusals, RefusedRows, find_folder
 from chronoline.spark.timeline_rows import MadeIds, Rows, read_rows
 from chronoline.spark.timeline_schema import check_written
@@ -54,10 +54,10 @@ _MAY_BE_REPEATED = (Refusal.EXISTS, Refusal.LEASED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class WritePlan:
     """How messages are to be written."""
 
-    target: Target
+    target: TimelineTarget
     if_exists: IfExists
     producer_group: str
     delay_ms: int | None
@@ -85,7 +85,7 @@ class Written(WriterCommitMessage):
 
 def plan_writing(
     options: Options, schema: StructType, overwrite: bool, *, streaming: bool = False
-) -> Plan:
+) -> WritePlan:
     """Checks everything that the driver can check before a task runs."""
     if overwrite:
         raise InvalidInput(
@@ -104,7 +104,7 @@ def plan_writing(
     options.finish("checkpointLocation", "path")
     check_written(schema, needs_id=not makes_ids, needs_due=delay_ms is None)
     clock = SystemClock()
-    return Plan(
+    return WritePlan(
         target=target,
         if_exists=if_exists,  # type: ignore[arg-type]  # one of the choices
         producer_group=group,
@@ -120,7 +120,7 @@ def plan_writing(
 class BatchWriter(DataSourceArrowWriter):
     """`df.write`."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -136,7 +136,7 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream`."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -160,7 +160,7 @@ class Attempt(NamedTuple):
     """An earlier attempt may have written the same rows."""
 
 
-def this_attempt(plan: Plan) -> Attempt:
+def this_attempt(plan: WritePlan) -> Attempt:
     """The task in which this is called, as Spark describes it."""
     task = TaskContext.get()
     if task is None:
@@ -176,7 +176,7 @@ def this_attempt(plan: Plan) -> Attempt:
     return Attempt(write, task.partitionId(), str(task.taskAttemptId()), again or plan.streaming)
 
 
-def write_task(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Written:
+def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Written:
     """Writes one partition."""
     attempt = this_attempt(plan)
     done = Written()
@@ -185,7 +185,7 @@ def write_task(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Written:
         plan.target.open() as store,
         RefusedRows(plan.refusals, attempt.write, attempt.partition, attempt.name) as refused,
     ):
-        writing = _Writing(plan, attempt, store, refused)
+        writing = _PartitionWriter(plan, attempt, store, refused)
         for batch in batches:
             for first in range(0, batch.num_rows, MAX_BATCH):
                 done = _sum([done, writing.write(batch.slice(first, MAX_BATCH))])
@@ -193,10 +193,12 @@ def write_task(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Written:
     return done
 
 
-class _Writing:
+class _PartitionWriter:
     """A partition that is being written."""
 
-    def __init__(self, plan: Plan, attempt: Attempt, store: Store, refused: RefusedRows) -> None:
+    def __init__(
+        self, plan: WritePlan, attempt: Attempt, store: Store, refused: RefusedRows
+    ) -> None:
         self._plan = plan
         self._store = store
         self._refused = refused
@@ -284,7 +286,7 @@ class _Writing:
         return found
 
 
-def conclude(plan: Plan, messages: Sequence[WriterCommitMessage | None]) -> None:
+def conclude(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Fails the job, on the driver after all tasks, if rows were refused and there is no folder for them."""
     done = _sum([each for each in messages if isinstance(each, Written)])
     logger.info("written to %s: %s", plan.target.topic.name, _words(done))
@@ -300,7 +302,7 @@ def conclude(plan: Plan, messages: Sequence[WriterCommitMessage | None]) -> None
         )
 
 
-def report_abort(plan: Plan, messages: Sequence[WriterCommitMessage | None]) -> None:
+def report_abort(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Written messages stay."""
     done = _sum([each for each in messages if isinstance(each, Written)])
     logger.warning("writing to %s was aborted: %s", plan.target.topic.name, _words(done))

@@ -14,7 +14,7 @@ _opened: dict[tuple[int, str], Log] = {}
 _opening = threading.Lock()
 
 
-def open_log(url: str) -> Log:
+def open_worker_log(url: str) -> Log:
     """The log that this process has open for a URL. A fork opens its own."""
     with _opening:
         key = (os.getpid(), url)

@@ -109,7 +109,7 @@ class Batch(Generic[Item]):
             self.settle(Outcome(id=each, refusal=Refusal.BUSY))
 
     @contextmanager
-    def honest(self) -> Iterator[None]:
+    def unknown_once_begun(self) -> Iterator[None]:
         """Turns `StoreUnavailable` into `OutcomeUnknown` once a part of the batch is done."""
         try:
             yield

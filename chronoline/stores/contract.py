@@ -45,7 +45,7 @@ from chronoline.core.outcome import Grant, Outcome
 from chronoline.core.permissions import Actor, Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import DEFAULT_SETTINGS, Topic, TopicSettings
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 from chronoline.stores.checks import check_name, check_time
 from chronoline.stores.inputs import InputAccount, InputClaim, Intake, TakenIn
 from chronoline.stores.members import Member
@@ -126,7 +126,7 @@ class Notice:
     """Instead of a change: a consumer's name has a new session. Others of that name have lost it."""
 
 
-class Watch(Closing):
+class Watch(Closable):
     """A place to sleep until a message may have to be served earlier than was known."""
 
     @abstractmethod
@@ -146,7 +146,7 @@ class Watch(Closing):
         """Ends a `wait` and frees the watch's resources. May be called twice."""
 
 
-class Store(Closing):
+class Store(Closable):
     """Durable messages with a due time. Obtained from `chronoline.store.open_store(url)`."""
 
     capabilities: Capabilities
@@ -168,7 +168,7 @@ class Store(Closing):
     ) -> Topic:
         """The live topic with this name, made with these settings if there is none.
 
-        Raises `TopicExists` while a topic of that name is still being dropped.
+        Raises `TopicExists` while a topic of that name is still being deleted.
         """
 
     @abstractmethod
@@ -185,7 +185,7 @@ class Store(Closing):
 
     @abstractmethod
     def delete_topic(self, uid: int, *, now_ms: int) -> bool:
-        """Drops a topic, for every process at once; false if it was dropped before.
+        """Deletes a topic, for every process at once; false if it was deleted before.
 
         `purge` removes its messages. Its name stays taken until that is done.
         """
@@ -591,7 +591,7 @@ class Store(Closing):
         """Notes that a member is alive until a moment, and answers all members as `members` does.
 
         A member that was asked to stop stays so. Members that have been dead for an hour are deleted, in all
-        groups: in the group of a dropped topic nobody beats.
+        groups: in the group of a deleted topic nobody beats.
         """
 
     @abstractmethod
@@ -617,7 +617,7 @@ class Store(Closing):
         """Removes up to `limit` rows that nobody needs any more, and answers how many it removed.
 
         These are marks of deleted messages whose `dedupe_ms` is over, dead letters of topics that keep
-        none, and messages of dropped topics. Marks and dead letters stay until their version lies more
+        none, and messages of deleted topics. Marks and dead letters stay until their version lies more
         than `SETTLED_AFTER_MS` before now. Several processes may purge at once. Call it again at once while
         it removes as many as the limit.
         """

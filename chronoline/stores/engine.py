@@ -133,7 +133,7 @@ class Engine(Protocol[Connection]):
         """False if its name or its uid is taken."""
 
     def is_name_taken(self, name: str) -> bool:
-        """Whether a topic has that name, or a dropped one keeps it until its messages are removed."""
+        """Whether a topic has that name, or a deleted one keeps it until its messages are removed."""
 
     def fetch_topic(self, connection: Connection | None, uid: int) -> Topic | None:
         """The live topic with this uid."""
@@ -187,7 +187,7 @@ class Engine(Protocol[Connection]):
     def rows(
         self, connection: Connection | None, topic: Topic, keys: Sequence[Key]
     ) -> dict[str, StoredRow]:
-        """The rows at these keys by id, marks and dead letters included; none of a dropped topic."""
+        """The rows at these keys by id, marks and dead letters included; none of a deleted topic."""
 
     def lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]: ...
 
@@ -208,7 +208,7 @@ class Engine(Protocol[Connection]):
     ) -> list[Message]: ...
 
     def next_ts(self, topic: Topic, ranges: Sequence[BucketRange]) -> int | None:
-        """None also if the topic was dropped."""
+        """None also if the topic was deleted."""
 
     def forecast(
         self, topic: Topic, ranges: Sequence[BucketRange], span: Span

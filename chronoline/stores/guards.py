@@ -80,7 +80,7 @@ def _shortens(change: Change) -> bool:
 
 
 def explain(row: StoredRow | None, change: Change, now_ms: int) -> Refusal | None:
-    """Why this change is refused, or None if nothing speaks against it."""
+    """Why this change is refused, or None if it is allowed."""
     operation = change.operation
     refusal = refusal_of(operation, _actor_of(change), row, now_ms)
     if refusal is not None:
@@ -105,7 +105,7 @@ def _actor_of(change: Change) -> Actor:
 
 
 def explain_lease(row: StoredRow | None, version: int, request: LeaseRequest) -> Refusal | None:
-    """Why this version of a message is not leased, or None if nothing speaks against it."""
+    """Why this version of a message is not leased, or None if it is allowed."""
     actor, ahead_ms = Consumer(request.consumer), request.reserve_ahead_ms
     refusal = refusal_of(Operation.LEASE, actor, row, request.now_ms, reserve_ahead_ms=ahead_ms)
     if refusal is None and row is not None and row.version != version:
@@ -116,7 +116,7 @@ def explain_lease(row: StoredRow | None, version: int, request: LeaseRequest) ->
 def explain_create(
     row: StoredRow | None, producer_group: str, replace: bool, now_ms: int
 ) -> Refusal | None:
-    """Why this message is not created, or None if nothing speaks against it."""
+    """Why this message is not created, or None if it is allowed."""
     actor = Producer(producer_group)
     refusal = refusal_of(Operation.CREATE, actor, row, now_ms)
     if refusal is None or row is None or not replace:

@@ -55,7 +55,7 @@ class IntakeRun:
         """Writes the records, and moves the positions of their partitions."""
         claims = [intake.claim for intake in intakes]
         positions = self._engine.positions(self._connection, claims, self._now_ms)
-        self._writer.check_topic(self._topic)  # a dropped topic takes nothing in
+        self._writer.check_topic(self._topic)  # a deleted topic takes nothing in
         taken: list[TakenIn] = []
         moves: list[InputMove] = []
         for claim, records, upto in intakes:

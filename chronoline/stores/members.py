@@ -3,7 +3,7 @@
 A member is alive until a moment that it moves ahead with each beat. That is a hint for the division of work.
 Safety comes from the conditional write of each change.
 
-The pipes that fire a topic are a group, named by the topic's uid: a topic that is dropped and created again
+The pipes that fire a topic are a group, named by the topic's uid: a topic that is deleted and created again
 has pipes of its own. Older versions named the group by the topic's name. Their members count while they live.
 """
 
@@ -31,7 +31,7 @@ class Member:
     until_ms: int
     """It is alive before this moment."""
     stopping: bool
-    """Somebody asked it to stop."""
+    """Whether it was asked to stop."""
     details: str
     """Its own description: text that the store does not read."""
 

@@ -58,12 +58,12 @@ class LocalWatch(Watch):
         if self._look is not None and now >= self._look_at:
             self._look_at = now + self._look_every_s
             if self._look():
-                self.tell(Notice())
+                self.notify(Notice())
 
     def _is_awake(self) -> bool:
         return bool(self._notices) or self._woken or self._closed
 
-    def tell(self, notice: Notice) -> None:
+    def notify(self, notice: Notice) -> None:
         """Adds a notice. If too many are unread, one that says "look" replaces them."""
         with self._changed:
             if len(self._notices) >= _MOST_NOTICES:
@@ -94,8 +94,8 @@ class NoticeBoard:
             self._watches.add(watch)
         return watch
 
-    def tell(self, notice: Notice) -> None:
+    def notify(self, notice: Notice) -> None:
         with self._lock:
             watches = list(self._watches)
         for watch in watches:
-            watch.tell(notice)
+            watch.notify(notice)

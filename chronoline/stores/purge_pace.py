@@ -2,7 +2,7 @@
 
 A round that finds nothing costs the store a few statements, at every broker and pipe that shares it. So
 rounds become rarer while there is nothing to remove, and frequent again when there is, or when this process
-drops a topic.
+deletes a topic.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class Timeline(Store):
         return self.engine.list_topics()
 
     def delete_topic(self, uid: int, *, now_ms: int) -> bool:
-        return self.topics.drop(uid, now_ms)
+        return self.topics.delete(uid, now_ms)
 
     # Changes
 
@@ -176,7 +176,7 @@ class Timeline(Store):
         merged = merge_ranges(ranges, topic.settings.buckets)
         taken, more = self.engine.reserve(topic, merged, limit, request)
         if not taken:
-            self.topics.get(topic_uid)  # nothing to lease, or the topic was dropped
+            self.topics.get(topic_uid)  # nothing to lease, or the topic was deleted
         taken.sort(key=_due_of)
         return _grant(taken, consumer, session, [], more=more)
 
@@ -205,7 +205,7 @@ class Timeline(Store):
         def name(row: StoredRow | None, change: Change) -> Outcome:
             return refused(change.id, explain_lease(row, change.version, request))
 
-        with batch.honest():
+        with batch.unknown_once_begun():
             for chosen in batch.rounds():
                 got = self.engine.lease(topic, chosen, request)
                 taken += got
@@ -233,7 +233,7 @@ class Timeline(Store):
         request = ResumeRequest(consumer, session or None, after, limit, now_ms)
         taken = self.engine.resume(self.topics.known(topic_uid), request)
         if not taken:
-            self.topics.get(topic_uid)  # nothing to resume, or the topic was dropped
+            self.topics.get(topic_uid)  # nothing to resume, or the topic was deleted
         taken.sort(key=lambda each: each.message.id)
         if session and not after:
             returned = Returned(now_ms, session, consumer)
@@ -309,7 +309,7 @@ class Timeline(Store):
         topic = self.topics.known(topic_uid)
         ts = self.engine.next_ts(topic, merge_ranges(ranges, topic.settings.buckets))
         if ts is None:
-            self.topics.get(topic_uid)  # nothing is there, or the topic was dropped
+            self.topics.get(topic_uid)  # nothing is there, or the topic was deleted
         return ts
 
     def count(
@@ -365,7 +365,7 @@ class Timeline(Store):
         topic = self.topics.get(topic_uid)
         buckets = topic.settings.buckets
         before = _AFTER_ALL_MS if end is None else end
-        # Cell by cell: a merge of all cells would read a whole page of each, and drop most of it.
+        # Cell by cell: a merge of all cells would read a whole page of each, and use little of it.
         found: list[Message] = []
         for cell in cells_of(merge_ranges(ranges, buckets), buckets):
             if after is None or after.bucket < cell.start:

@@ -18,7 +18,7 @@ _MOST_KNOWN_TOPICS = 10_000
 
 
 class TopicCatalog:
-    """Makes, finds and drops topics."""
+    """Makes, finds and deletes topics."""
 
     def __init__(self, engine: Engine[Any], random_bytes: Callable[[int], bytes]) -> None:
         self._engine = engine
@@ -45,7 +45,7 @@ class TopicCatalog:
         if self.find(name) is not None:
             return f"a topic named {name!r} exists"
         return (
-            f"the topic named {name!r} was dropped, and its messages are still being removed; its name is "
+            f"the topic named {name!r} was deleted, and its messages are still being removed; its name is "
             "free when that is done"
         )
 
@@ -64,21 +64,21 @@ class TopicCatalog:
     def find(self, name: str) -> Topic | None:
         return self._engine.find_topic(name) if name_problem("topic name", name) is None else None
 
-    def drop(self, uid: int, now_ms: int) -> bool:
+    def delete(self, uid: int, now_ms: int) -> bool:
         check_time("now_ms", now_ms)
         check_uid(uid)
         return self._engine.delete_topic(uid, now_ms) if 0 <= uid <= MAX_UID else False
 
     def get(self, uid: int, connection: Any = None) -> Topic:
-        """The topic as the engine has it now; raises `TopicNotFound` if it was dropped."""
+        """The topic as the engine has it now; raises `TopicNotFound` if it was deleted."""
         check_uid(uid)
         topic = self._engine.fetch_topic(connection, uid) if 0 <= uid <= MAX_UID else None
         if topic is None:
-            raise TopicNotFound(f"there is no topic with uid {uid}; it may have been dropped")
+            raise TopicNotFound(f"there is no topic with uid {uid}; it may have been deleted")
         return topic
 
     def known(self, uid: int, connection: Any = None) -> Topic:
-        """The topic from the cache, which may have been dropped since, or as the engine has it."""
+        """The topic from the cache, which may have been deleted since, or as the engine has it."""
         check_uid(uid)
         return self._known.get(uid) or self._remember(self.get(uid, connection))
 

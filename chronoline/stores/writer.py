@@ -51,20 +51,20 @@ class Writer:
     ) -> list[Outcome]:
         """Creates messages, and answers an outcome for each."""
 
-        def name(row: StoredRow | None, new: NewMessage) -> Outcome:
+        def explain(row: StoredRow | None, new: NewMessage) -> Outcome:
             return refused(new.id, explain_create(row, new.producer_group, replace, now_ms))
 
         batch = message_batch(topic, messages, now_ms)
         again = _not_again if replace else _exists_again
         primitive = self._create or self._engine.create
-        with batch.honest():
+        with batch.unknown_once_begun():
             for chosen in batch.weighed_rounds(
                 lambda item: item[1].content_bytes, _STATEMENT_BYTES, again
             ):
                 dues = {new.id: new.due for _, new in chosen}
                 write = partial(primitive, self.connection, topic, chosen, replace, now_ms)
                 made, held = self._written(topic, dues, write, now_ms)
-                self.settle(batch, topic, chosen, made, name, held=held)
+                self.settle(batch, topic, chosen, made, explain, held=held)
         return batch.outcomes()
 
     def change(
@@ -78,17 +78,17 @@ class Writer:
     ) -> list[Outcome]:
         """Makes changes of one operation, and answers an outcome for each."""
 
-        def name(row: StoredRow | None, change: Change) -> Outcome:
+        def explain(row: StoredRow | None, change: Change) -> Outcome:
             return judge(row, change, now_ms, again=again)
 
         batch = change_batch(operation, topic, changes, now_ms)
-        with batch.honest():
+        with batch.unknown_once_begun():
             for chosen in batch.rounds():
                 made, held = self._change(topic, chosen, now_ms)
                 times = _NO_TIMES
                 if operation in SETS_TIME:
                     times = {change.id: change.to_ms for _, change in chosen}
-                self.settle(batch, topic, chosen, made, name, held=held, times=times)
+                self.settle(batch, topic, chosen, made, explain, held=held, times=times)
         return batch.outcomes()
 
     def count_changed(
@@ -104,7 +104,7 @@ class Writer:
         topic: Topic,
         chosen: Sequence[tuple[int, Value]],
         made: Mapping[str, int],
-        name: Callable[[StoredRow | None, Value], Outcome],
+        explain: Callable[[StoredRow | None, Value], Outcome],
         *,
         held: frozenset[str] = frozenset(),
         times: Mapping[str, int] = _NO_TIMES,
@@ -119,12 +119,12 @@ class Writer:
         keys = [(bucket, value.id) for bucket, value in left]
         rows = self._engine.rows(self.connection, topic, keys)
         if len(rows) < len(keys):
-            self.check_topic(topic)  # it may have been dropped
+            self.check_topic(topic)  # it may have been deleted
         for _, value in left:
-            batch.settle(name(rows.get(value.id), value))
+            batch.settle(explain(rows.get(value.id), value))
 
     def check_topic(self, topic: Topic) -> None:
-        """Raises `TopicNotFound` if the topic was dropped."""
+        """Raises `TopicNotFound` if the topic was deleted."""
         self._topics.get(topic.uid, self.connection)
 
     def _change(
@@ -151,13 +151,13 @@ class Writer:
         except RowsHeld as error:
             made, held = error.made, error.held
         except OutcomeUnknown:
-            self._tell(topic, dues.values(), now_ms)
+            self._announce_dues(topic, dues.values(), now_ms)
             raise
         if dues:
-            self._tell(topic, (due for each, due in dues.items() if each in made), now_ms)
+            self._announce_dues(topic, (due for each, due in dues.items() if each in made), now_ms)
         return made, held
 
-    def _tell(self, topic: Topic, dues: Iterable[int], now_ms: int) -> None:
+    def _announce_dues(self, topic: Topic, dues: Iterable[int], now_ms: int) -> None:
         earliest = min(dues, default=None)
         if earliest is not None and earliest <= now_ms + NOTICE_HORIZON_MS:
             self._announce(Notice(topic_uid=topic.uid, due=earliest))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 
-from chronoline.callbacks.caller import CallLimits, Place
+from chronoline.callbacks.caller import CallLimits, Endpoint
 
 
 class CallQueue:
@@ -17,23 +17,23 @@ class CallQueue:
 
     def __init__(self, limits: CallLimits) -> None:
         self.limits = limits
-        self._hosts: dict[Place, _Host] = {}
-        self._queued: dict[int, Place] = {}
+        self._hosts: dict[Endpoint, _HostQueue] = {}
+        self._queued: dict[int, Endpoint] = {}
         # Hosts with a queued id and room for a call, each once.
-        self._ready: deque[Place] = deque()
+        self._ready: deque[Endpoint] = deque()
         self._under_way = 0
 
     def __len__(self) -> int:
         """How many ids are queued."""
         return len(self._queued)
 
-    def put(self, place: Place, timer_id: int) -> None:
+    def put(self, place: Endpoint, timer_id: int) -> None:
         """Queues a timer at the end; one that is queued at the same host keeps its place."""
         if self._queued.get(timer_id) == place:
             return
         self.remove(timer_id)
         self._queued[timer_id] = place
-        host = self._hosts.setdefault(place, _Host())
+        host = self._hosts.setdefault(place, _HostQueue())
         host.ids[timer_id] = None
         self._note(place, host)
 
@@ -45,7 +45,7 @@ class CallQueue:
             del host.ids[timer_id]
             self._forget_if_idle(place, host)
 
-    def take(self) -> tuple[Place, int] | None:
+    def take(self) -> tuple[Endpoint, int] | None:
         """The next timer that may be called; call `end` when its call is over."""
         while self._ready and self._under_way < self.limits.in_all:
             place = self._ready.popleft()
@@ -62,7 +62,7 @@ class CallQueue:
             return place, timer_id
         return None
 
-    def end(self, place: Place) -> None:
+    def end(self, place: Endpoint) -> None:
         """A call that was taken is over, or was not made."""
         host = self._hosts[place]
         host.under_way -= 1
@@ -70,7 +70,7 @@ class CallQueue:
         self._note(place, host)
         self._forget_if_idle(place, host)
 
-    def crowded(self) -> Iterator[Place]:
+    def crowded(self) -> Iterator[Endpoint]:
         """Hosts for which more calls are queued than may be under way at a time."""
         return (
             place
@@ -78,12 +78,12 @@ class CallQueue:
             if len(host.ids) > self.limits.for_each_host
         )
 
-    def waiting(self, place: Place) -> int:
+    def waiting(self, place: Endpoint) -> int:
         """How many ids are queued for a host."""
         host = self._hosts.get(place)
         return 0 if host is None else len(host.ids)
 
-    def last(self, place: Place) -> Iterator[int]:
+    def last(self, place: Endpoint) -> Iterator[int]:
         """The ids that are queued for a host, the last one first."""
         host = self._hosts.get(place)
         return iter(()) if host is None else reversed(host.ids)
@@ -95,17 +95,17 @@ class CallQueue:
             self.remove(timer_id)
         return ids
 
-    def _note(self, place: Place, host: _Host) -> None:
+    def _note(self, place: Endpoint, host: _HostQueue) -> None:
         if host.ids and not host.is_ready and host.under_way < self.limits.for_each_host:
             host.is_ready = True
             self._ready.append(place)
 
-    def _forget_if_idle(self, place: Place, host: _Host) -> None:
+    def _forget_if_idle(self, place: Endpoint, host: _HostQueue) -> None:
         if not host.ids and not host.under_way and not host.is_ready:
             del self._hosts[place]
 
 
-class _Host:
+class _HostQueue:
     """The calls that are queued for one server, and how many calls to it are under way."""
 
     __slots__ = ("ids", "is_ready", "under_way")

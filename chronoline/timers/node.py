@@ -15,23 +15,23 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from chronoline.callbacks.caller import Answer, Place, Verdict, place_of
+from chronoline.callbacks.caller import Answer, Endpoint, Verdict, endpoint_of
 from chronoline.core.errors import OutcomeUnknown, StoreError
 from chronoline.runtime.alarm import PreciseAlarm
 from chronoline.runtime.tasks import TaskSet
 from chronoline.timers.call_queue import CallQueue
-from chronoline.timers.calls import Calls
-from chronoline.timers.changes import Changed, Contended, Unstored
+from chronoline.timers.callbacks import Callbacks
+from chronoline.timers.errors import Changed, Contended, Unstored
 from chronoline.timers.hybrid_clock import DEFAULT_BOUND_MS
 from chronoline.timers.ids import TimerName
-from chronoline.timers.intake import RecordIntake
 from chronoline.timers.journal import Journal, Saved
 from chronoline.timers.membership import Membership, filter_of, matching
 from chronoline.timers.metrics import TimersMetrics
-from chronoline.timers.peers import Peer, Told
-from chronoline.timers.plan import Plan
+from chronoline.timers.peer_records import PeerRecords
+from chronoline.timers.peers import Peer, PeerAnswer
+from chronoline.timers.plan import TimerPlan
 from chronoline.timers.queue_balancer import QueueBalancer
-from chronoline.timers.replica import Attempts, Call, Replica
+from chronoline.timers.replica import Attempts, Callback, Replica
 from chronoline.timers.timer import Lives, Timer, Version
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class TimerNode:
         membership: Membership,
         *,
         journal: Journal,
-        calls: Calls,
+        calls: Callbacks,
         connect: Callable[[str, TimerNode], Peer],
         metrics: TimersMetrics,
         attempts: Attempts | None = None,
@@ -77,7 +77,7 @@ class TimerNode:
             is_owed=lambda timer_id: any(peer.owes(timer_id) for peer in self._peers.values()),
             clock_bound_ms=clock_bound_ms,
         )
-        self.intake = RecordIntake(
+        self.intake = PeerRecords(
             problem=self.replica.problem,
             now_ms=self.now_ms,
             wall_ms=self.wall_ms,
@@ -97,7 +97,7 @@ class TimerNode:
         self._lingering: asyncio.TimerHandle | None = None
         # The last save that was begun.
         self._under_way: asyncio.Future[None] | None = None
-        self._telling: set[asyncio.Future[Told | None]] = set()
+        self._telling: set[asyncio.Future[PeerAnswer | None]] = set()
         self._alarm = PreciseAlarm(self._ring)
         # The moment of the alarm; None if it is not set.
         self._alarm_ms: int | None = None
@@ -106,8 +106,8 @@ class TimerNode:
         self._queue = CallQueue(calls.limits)
         self._balancer = QueueBalancer(self.replica, self._queue, self._peers, self.now_ms)
         # Calls that have a place: those about to begin, since others use the host too, and the running ones.
-        self._beginning: dict[asyncio.Task[None], Call] = {}
-        self._begun: dict[asyncio.Task[None], Call] = {}
+        self._beginning: dict[asyncio.Task[None], Callback] = {}
+        self._begun: dict[asyncio.Task[None], Callback] = {}
         self._is_stopping = False
 
     # Clocks
@@ -149,7 +149,7 @@ class TimerNode:
 
     # Requests of clients
 
-    async def change(self, name: TimerName, plan: Plan | None, *, factor: int) -> Changed:
+    async def change(self, name: TimerName, plan: TimerPlan | None, *, factor: int) -> Changed:
         """Creates, replaces or deletes a timer; returns once it is on the disks of all reachable replicas."""
         known = self.replica.membership.everybody
         at = matching(name.replicas_filter, known) if name.replicas_filter is not None else ()
@@ -167,7 +167,7 @@ class TimerNode:
                 above=above,
             )
             timer = change.timer
-            telling = asyncio.create_task(self._tell(change.keepers, timer))
+            telling = asyncio.create_task(self._send_record(change.keepers, timer))
             is_ours = self.me in timer.replicas
             unsaved: StoreError | None = None
             if is_ours:
@@ -191,9 +191,9 @@ class TimerNode:
             if not copies:
                 raise Unstored
             newest = _newest(told)
-            others: dict[str, Told] = {}
+            others: dict[str, PeerAnswer] = {}
             if newest is None:
-                others = await self._tell(change.others, timer)
+                others = await self._send_record(change.others, timer)
                 _check_taken(others)
                 newest = _newest(others)
             if newest is not None:
@@ -221,10 +221,10 @@ class TimerNode:
             len(timer.replicas),
         )
 
-    async def _tell(self, nodes: Iterable[str], timer: Timer) -> dict[str, Told]:
+    async def _send_record(self, nodes: Iterable[str], timer: Timer) -> dict[str, PeerAnswer]:
         """Sends a record to these nodes; returns the answers of the reachable ones."""
         peers = [peer for node in nodes if (peer := self._peers.get(node))]
-        told = await asyncio.gather(*(peer.tell(timer) for peer in peers))
+        told = await asyncio.gather(*(peer.send(timer) for peer in peers))
         return {peer.address: each for peer, each in zip(peers, told, strict=True) if each}
 
     def _note(self, timer: Timer, confirmed: Lives, *, is_whole: bool) -> None:
@@ -243,7 +243,7 @@ class TimerNode:
         timer = self.replica.get(timer_id)
         if timer is not None and timer.version == version:
             others = tuple(each for each in lives if each[0] != self.me)
-            self.replica.tell_others(timer_id, {node for node, _ in others})
+            self.replica.inform_others(timer_id, {node for node, _ in others})
             if self._confirmed.get(timer_id, ()) != others:
                 self._confirmed[timer_id] = self._lives.setdefault(others, others)
                 self.replica.touch(timer_id)
@@ -304,7 +304,7 @@ class TimerNode:
         for address, timers in self.replica.take_messages().items():
             if peer := self._peers.get(address):
                 for timer in timers:
-                    telling = peer.tell(timer)
+                    telling = peer.send(timer)
                     self._telling.add(telling)
                     telling.add_done_callback(self._telling.discard)
         self._set_alarm()
@@ -370,7 +370,7 @@ class TimerNode:
     def _pop(self) -> None:
         for timer in self.replica.take_due(self.now_ms(), _MOST_CALLS_AT_ONCE):
             assert timer.plan is not None
-            self._queue.put(place_of(timer.plan.uri), timer.id)
+            self._queue.put(endpoint_of(timer.plan.uri), timer.id)
         self._begin_calls()
         self._set_alarm()
         self.act(within_ms=0 if self.replica.has_news else _LINGER_MS)
@@ -399,7 +399,7 @@ class TimerNode:
         self._set_alarm()
         self.act()
 
-    def take_ceded(self, place: Place, waiting: int, timers: Sequence[Timer]) -> list[int]:
+    def take_ceded(self, place: Endpoint, waiting: int, timers: Sequence[Timer]) -> list[int]:
         """Takes over queued calls of another node, which has `waiting` for that host; returns the ids."""
         for timer in timers:
             self.receive(timer)
@@ -409,7 +409,7 @@ class TimerNode:
         self.act()
         return taken
 
-    def waiting_at(self, place: Place) -> int:
+    def waiting_at(self, place: Endpoint) -> int:
         """How many calls are queued for a host."""
         return self._queue.waiting(place)
 
@@ -449,7 +449,7 @@ class TimerNode:
         """Starts a background task; `stop` waits for it, with a time-out."""
         return self._tasks.start(work)
 
-    async def _call(self, place: Place, call: Call) -> None:
+    async def _call(self, place: Endpoint, call: Callback) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._beginning[task] = call
@@ -481,26 +481,26 @@ class TimerNode:
         step_ms = call.plan.skew_ms(1, len(call.timer.replicas))
         self.act(within_ms=min(_LINGER_MS, step_ms // 4))  # well before the others' turn
 
-    def _note_begun(self, task: asyncio.Task[None], call: Call) -> None:
+    def _note_begun(self, task: asyncio.Task[None], call: Callback) -> None:
         self._begun[task] = call
         self._beginning.pop(task, None)
         self._count_pop(call)
 
-    def _count_pop(self, call: Call) -> None:
+    def _count_pop(self, call: Callback) -> None:
         self.metrics.popped(self.now_ms() - call.due_ms, is_first=not call.timer.attempts)
 
-    def _conclude(self, call: Call, answer: Answer) -> None:
+    def _conclude(self, call: Callback, answer: Answer) -> None:
         self.metrics.called(answer.verdict)
         after = self.replica.called(call, self.now_ms(), succeeded=answer.succeeded)
         if not answer.succeeded:
-            self._tell_failure(call, answer, after)
+            self._log_failure(call, answer, after)
 
-    def _still_calling(self, call: Call) -> None:
+    def _still_calling(self, call: Callback) -> None:
         if len(call.timer.replicas) > 1:
             self.replica.still_calling(call, self.now_ms())
             self.act()
 
-    def _tell_failure(self, call: Call, answer: Answer, after: Timer | None) -> None:
+    def _log_failure(self, call: Callback, answer: Answer, after: Timer | None) -> None:
         given_up = after is not None and after.popped > call.timer.popped
         told = {
             "action": "callback_given_up" if given_up else "callback_failed",
@@ -571,7 +571,7 @@ class TimerNode:
             await asyncio.sleep(0)  # a million of them take seconds, and timers are due meanwhile
 
 
-def _check_taken(told: dict[str, Told]) -> None:
+def _check_taken(told: dict[str, PeerAnswer]) -> None:
     """Raises `OutcomeUnknown` if a reachable node did not take the change: it may still pop."""
     for node, each in told.items():
         if each.problem:
@@ -580,7 +580,7 @@ def _check_taken(told: dict[str, Told]) -> None:
             )
 
 
-def _newest(told: dict[str, Told]) -> Version | None:
+def _newest(told: dict[str, PeerAnswer]) -> Version | None:
     return max((each.newer.version for each in told.values() if each.newer), default=None)
 
 

@@ -22,7 +22,7 @@ from chronoline.callbacks.caller import in_pieces, words_of
 from chronoline.core.errors import InvalidInput
 from chronoline.runtime.backoff import Backoff, Waits
 from chronoline.runtime.descriptors import SHORTAGES, shortage_of
-from chronoline.timers.intake import RecordIntake
+from chronoline.timers.peer_records import PeerRecords
 from chronoline.timers.records import to_record
 from chronoline.timers.timer import Lives, Timer
 
@@ -48,7 +48,7 @@ PROBLEMS = (aiohttp.ClientError, OSError, TimeoutError, InvalidInput, ValueError
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PeerAnswer:
     """The answer of a node to a record: the life of its journal, and its own record if that is later."""
 
     # Empty without an answer: it may have taken the record.
@@ -58,11 +58,11 @@ class Told:
     problem: str = ""
 
 
-class Refused(OSError):
+class PeerRefused(OSError):
     """A node refused a request: nothing was changed."""
 
 
-class Short(OSError):
+class OutOfResources(OSError):
     """This node lacks a descriptor, memory, port or thread for a request, which was not sent."""
 
 
@@ -88,7 +88,7 @@ class Link:
     ) -> Any:
         """Sends a request and returns the JSON of its answer; raises for any other. `patience_s` bounds it.
 
-        While this node is short of resources it tries again; after that it raises `Short`.
+        While this node is short of resources it tries again; after that it raises `OutOfResources`.
         """
         timeout = self._timeout
         if patience_s is not None:
@@ -103,9 +103,9 @@ class Link:
                 resource = shortage_of(error, host=self.address.rpartition(":")[0].strip("[]"))
                 if resource is None:
                     raise
-                SHORTAGES.note(resource, f"what {self.address} is to be told")
+                SHORTAGES.note(resource, f"the records for {self.address}")
                 if loop.time() + _SHORT_REST_S > give_up_s:
-                    raise Short(f"this node is short of {resource}") from None
+                    raise OutOfResources(f"this node is short of {resource}") from None
             await asyncio.sleep(_SHORT_REST_S)  # nothing signals the end of the shortage
 
     async def _ask(
@@ -123,13 +123,13 @@ class Link:
             ) as response:
                 text, status = await response.read(), response.status
         except aiohttp.ClientConnectorCertificateError as error:
-            raise Refused(
+            raise PeerRefused(
                 f"its certificate is of none that replication.ca names, or is for another: {error}"
             ) from None
         if status == HTTPStatus.UNAUTHORIZED:
-            raise Refused("replication.token is not one of its tokens")
+            raise PeerRefused("replication.token is not one of its tokens")
         if status >= HTTPStatus.BAD_REQUEST:
-            error_type = Refused if status < HTTPStatus.INTERNAL_SERVER_ERROR else OSError
+            error_type = PeerRefused if status < HTTPStatus.INTERNAL_SERVER_ERROR else OSError
             words = text[:200].decode(errors="replace").strip()
             raise error_type(f"it answered {status}: {words}")
         return json.loads(text) if text else None
@@ -146,7 +146,7 @@ class Peer:
         now_ms: Callable[[], int],
         get: Callable[[int], Timer | None],
         heard: Callable[[Timer], object],
-        intake: RecordIntake,
+        intake: PeerRecords,
         is_up: Callable[[], bool] = lambda: True,
     ) -> None:
         """`get` returns the present record of a timer; `heard` takes a later record that the node has.
@@ -161,7 +161,7 @@ class Peer:
         self._heard = heard
         self._is_up = is_up
         self._intake = intake
-        self._waiting: dict[int, tuple[Timer, list[asyncio.Future[Told | None]]]] = {}
+        self._waiting: dict[int, tuple[Timer, list[asyncio.Future[PeerAnswer | None]]]] = {}
         self._missed: set[int] = set()
         self._refused: set[int] = set()
         # Above this number, ids that are forgotten here are removed.
@@ -192,12 +192,12 @@ class Peer:
         """Whether it lacks the record of a timer."""
         return timer_id in self._missed or timer_id in self._waiting or timer_id in self._refused
 
-    def tell(self, timer: Timer) -> asyncio.Future[Told | None]:
+    def send(self, timer: Timer) -> asyncio.Future[PeerAnswer | None]:
         """Sends a record with the next batch; returns None if the node is away, and sends it when it is back.
 
-        A node that was reached and did not answer may have it: that is a `Told` without a life.
+        A node that was reached and did not answer may have it: that is a `PeerAnswer` without a life.
         """
-        told: asyncio.Future[Told | None] = asyncio.get_running_loop().create_future()
+        told: asyncio.Future[PeerAnswer | None] = asyncio.get_running_loop().create_future()
         if self.is_away:
             self._missed.add(timer.id)
             if len(self._missed) > self._look_through_at:
@@ -280,7 +280,7 @@ class Peer:
             except TimeoutError:
                 self._is_news = self._is_up()
             self._wake.clear()
-            await self._tell_waiting()
+            await self._send_waiting()
             if not self._waiting:
                 self._idle.set()
             pauses.reset()
@@ -288,7 +288,7 @@ class Peer:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._back.wait(), pauses.next())
         self._back.clear()
-        if await self._tell_missed():
+        if await self._send_missed():
             self._idle.set()
             self._reached.set()
             told = {"action": "peer_back", "peer": self.address}
@@ -296,20 +296,20 @@ class Peer:
                 logger.info("%s is back", self.address, extra=told)
             self.is_short = False
 
-    async def _tell_waiting(self) -> None:
+    async def _send_waiting(self) -> None:
         while (self._waiting or self._is_news) and not self.is_away:
             ids = self._some(self._waiting, lambda timer_id: self._waiting[timer_id][0])
             batch = [self._waiting.pop(timer_id) for timer_id in ids]
-            told: dict[int, Told] = {}
-            otherwise: Told | None = Told("", None)
+            told: dict[int, PeerAnswer] = {}
+            otherwise: PeerAnswer | None = PeerAnswer("", None)
             try:
                 told = await self._send([timer for timer, _ in batch])
             except Exception as error:  # whatever it answers
-                if isinstance(error, aiohttp.ClientConnectorError | Refused | Short):
+                if isinstance(error, aiohttp.ClientConnectorError | PeerRefused | OutOfResources):
                     otherwise = None  # it was not reached, or refused
                 self._lost(error)
                 self._missed.update(ids)
-            finally:  # also when cancelled: no caller waits for ever
+            finally:  # also when cancelled: no caller waits forever
                 for timer, futures in batch:
                     _answer(futures, told.get(timer.id, otherwise))
 
@@ -320,7 +320,7 @@ class Peer:
         self._give_up_waiting()
 
     def _note_away(self, error: Exception) -> None:
-        self.is_short = isinstance(error, Short)
+        self.is_short = isinstance(error, OutOfResources)
         if self.is_short:
             return  # which says nothing about the other node
         logger.log(
@@ -338,7 +338,7 @@ class Peer:
         self._waiting.clear()
         self._confirmations.clear()
 
-    async def _tell_missed(self) -> bool:
+    async def _send_missed(self) -> bool:
         """Whether it is back and has everything. It is probed first."""
         ids: list[int] = []
         while True:
@@ -373,7 +373,7 @@ class Peer:
                 break
         return some
 
-    async def _send(self, timers: Iterable[Timer]) -> dict[int, Told]:
+    async def _send(self, timers: Iterable[Timer]) -> dict[int, PeerAnswer]:
         now_ms = self._now_ms()
         records = [to_record(timer, now_ms) for timer in timers]
         confirmed, self._confirmations = self._confirmations, []
@@ -392,23 +392,23 @@ class Peer:
             each["id"]: f"it refused the record: {each['reason']}"
             for each in answer.get("refused", ())
         }
-        self._tell_again_later(refused)
+        self._resend_later(refused)
         problems = refused | {
             each.timer_id: f"its record is later, and was refused: {each.reason}" for each in unread
         }
         later = {timer.id: timer for timer in newer}
         return {
-            timer_id: Told("", None, problem)
+            timer_id: PeerAnswer("", None, problem)
             if (problem := problems.get(timer_id))
-            else Told(answer["life"], later.get(timer_id))
+            else PeerAnswer(answer["life"], later.get(timer_id))
             for timer_id in (record["id"] for record in records)
         }
 
-    def _tell_again_later(self, refused: Mapping[int, str]) -> None:
+    def _resend_later(self, refused: Mapping[int, str]) -> None:
         if not refused:
             return
         if not self._refused:
-            asyncio.get_running_loop().call_later(_REFUSED_AGAIN_S, self._tell_refused)
+            asyncio.get_running_loop().call_later(_REFUSED_AGAIN_S, self._resend_refused)
         self._refused.update(refused)
         logger.error(
             "%s: %s (%d records)",
@@ -418,14 +418,14 @@ class Peer:
             extra={"action": "peer_refused", "peer": self.address, "records": len(refused)},
         )
 
-    def _tell_refused(self) -> None:
+    def _resend_refused(self) -> None:
         refused, self._refused = self._refused, set()
         for timer_id in () if self._is_stopped else refused:
             if (timer := self._get(timer_id)) is not None:
-                self.tell(timer)
+                self.send(timer)
 
 
-def _answer(futures: Iterable[asyncio.Future[Told | None]], told: Told | None) -> None:
+def _answer(futures: Iterable[asyncio.Future[PeerAnswer | None]], told: PeerAnswer | None) -> None:
     for future in futures:
         if not future.done():
             future.set_result(told)

@@ -13,7 +13,7 @@ LONGEST_HOLD_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class TimerPlan:
     """When to call which URL with what, and on how many nodes."""
 
     interval_ms: int

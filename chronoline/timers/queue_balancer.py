@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from chronoline.callbacks.caller import Place, place_of
+from chronoline.callbacks.caller import Endpoint, endpoint_of
 from chronoline.timers.call_queue import CallQueue
-from chronoline.timers.peers import MOST_RECORDS, PROBLEMS, Peer, Refused
+from chronoline.timers.peers import MOST_RECORDS, PROBLEMS, Peer, PeerRefused
 from chronoline.timers.records import to_record
 from chronoline.timers.replica import Replica
 from chronoline.timers.timer import Timer
@@ -65,7 +65,7 @@ class QueueBalancer:
             self._is_running = False
             self._again_ms = self._now_ms() + _EVERY_MS
 
-    async def _offer(self, place: Place, address: str, peer: Peer) -> None:
+    async def _offer(self, place: Endpoint, address: str, peer: Peer) -> None:
         ids = self._kept_by(address, place)[:MOST_RECORDS]
         if not ids:
             return
@@ -81,7 +81,7 @@ class QueueBalancer:
             return
         try:
             taken: set[int] = set((await self._ask(peer, place, ceded))["taken"])
-        except Refused:
+        except PeerRefused:
             taken = set()
         except PROBLEMS:
             return  # it may have taken them
@@ -90,14 +90,14 @@ class QueueBalancer:
             if timer.id not in taken and self._replica.take_over(timer, self._now_ms()):
                 self._queue.put(place, timer.id)
 
-    def _kept_by(self, address: str, place: Place) -> Sequence[int]:
+    def _kept_by(self, address: str, place: Endpoint) -> Sequence[int]:
         return [
             timer_id
             for timer_id in islice(self._queue.last(place), _MOST_LOOKED_AT)
             if self._replica.may_cede(timer_id, address)
         ]
 
-    async def _ask(self, peer: Peer, place: Place, timers: Sequence[Timer]) -> Any:
+    async def _ask(self, peer: Peer, place: Endpoint, timers: Sequence[Timer]) -> Any:
         now_ms = self._now_ms()
         host, port = place
         body = {
@@ -108,13 +108,13 @@ class QueueBalancer:
         }
         return await peer.link.ask("POST", CEDED_PATH, body)
 
-    def take(self, place: Place, waiting: int, timers: Sequence[Timer]) -> list[int]:
+    def take(self, place: Endpoint, waiting: int, timers: Sequence[Timer]) -> list[int]:
         """Queues calls that another node cedes, which has `waiting` itself; returns the taken ids."""
         taken: list[int] = []
         room = _share(waiting, self._queue.waiting(place), self._queue)
         for timer in timers[:room]:
             if timer.plan is not None and self._replica.take_over(timer, self._now_ms()):
-                self._queue.put(place_of(timer.plan.uri), timer.id)
+                self._queue.put(endpoint_of(timer.plan.uri), timer.id)
                 taken.append(timer.id)
         return taken
 

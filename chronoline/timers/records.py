@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from chronoline.core.errors import InvalidInput
-from chronoline.timers.plan import Plan
+from chronoline.timers.plan import TimerPlan
 from chronoline.timers.requests import LONGEST_MS, MOST_POPS, MOST_REPLICAS
 from chronoline.timers.timer import MOST_AGE_MS, MOST_MS, MOST_NUMBER, MOST_STEPS, Timer, Version
 
@@ -73,8 +73,8 @@ class Reader:
             problem = f"{error}" if isinstance(error, ValueError) else f"{error!r}"
             raise InvalidInput(f"not a timer's record: {problem:.300}") from None
 
-    def _plan(self, plan: Any) -> Plan:
-        read = Plan(
+    def _plan(self, plan: Any) -> TimerPlan:
+        read = TimerPlan(
             interval_ms=_number(plan["interval"], most=LONGEST_MS),
             repeat_for_ms=_number(plan["repeat_for"], most=LONGEST_MS),
             uri=self._shared(_text(plan["uri"])),

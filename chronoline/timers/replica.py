@@ -20,11 +20,11 @@ from chronoline.runtime.backoff import Backoff
 from chronoline.timers.hybrid_clock import DEFAULT_BOUND_MS, HybridClock
 from chronoline.timers.ids import TimerName
 from chronoline.timers.membership import Membership, replicas_of
-from chronoline.timers.plan import Plan
-from chronoline.timers.rules import known_from, may_take, to_dismiss, to_tell
+from chronoline.timers.plan import TimerPlan
+from chronoline.timers.scaling_rules import known_from, may_take, to_dismiss, to_inform
 from chronoline.timers.tag_statistics import TagStatistics
 from chronoline.timers.timer import MOVED_KEPT_MS, UNKNOWN_KEPT_MS, Timer, Version, later
-from chronoline.timers.timer_heap import Wheel
+from chronoline.timers.timer_heap import TimerHeap
 
 _FOLLOWING = 1_000
 """A version at most this far above the one that a node has counts as its successor."""
@@ -48,11 +48,11 @@ class Attempts:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Callback:
     """A callback that is to be made, or made again."""
 
     timer: Timer
-    plan: Plan
+    plan: TimerPlan
     due_ms: int
 
     @property
@@ -77,7 +77,7 @@ class Missed:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TimerChange:
     """A client's change that no node holds yet, and the nodes that get it besides this one."""
 
     timer: Timer
@@ -116,7 +116,7 @@ class Replica:
         self.attempts = attempts or Attempts()
         self._jitter = jitter
         self._timers: dict[int, Timer] = {}
-        self._wheel = Wheel()
+        self._heap = TimerHeap()
         # Calls queued for their host, by the record that this node sent last. The heap has the moment at
         # which the others must hear that they are still queued.
         self._queued: dict[int, Timer] = {}
@@ -134,7 +134,7 @@ class Replica:
         self._messages: dict[str, dict[int, Timer]] = {}
         # Nodes that announced that they stop: this node does not wait for them.
         self._absent: frozenset[str] = frozenset()
-        self._tally = Tally(me)
+        self._counts = TimerCounts(me)
         self.see(membership)
 
     def see(self, membership: Membership) -> None:
@@ -158,27 +158,27 @@ class Replica:
         return list(self._timers)
 
     def some(self, before: int, number: int) -> Iterator[Timer]:
-        """The newest `count` ids among the `before` oldest ones, newest first."""
+        """The newest `number` records among the `before` oldest ones, newest first."""
         newer = max(0, len(self._timers) - before)
         return islice(reversed(self._timers.values()), newer, newer + number)
 
     @property
-    def tally(self) -> Tally:
-        return self._tally
+    def tally(self) -> TimerCounts:
+        return self._counts
 
     # Changes by clients.
 
     def change(
         self,
         timer_id: int,
-        plan: Plan | None,
+        plan: TimerPlan | None,
         *,
         factor: int,
         at: Iterable[str],
         now_ms: int,
         wall_ms: int,
         above: int = 0,
-    ) -> Change:
+    ) -> TimerChange:
         """A new version of a timer, or its deletion; `at` names further nodes that may have it.
 
         The version is higher than that of the record here, and higher than `above`.
@@ -198,7 +198,7 @@ class Replica:
         old = replicas_of(timer_id, factor, self.membership.before)
         others = {*old, *at, *(mine.replicas if mine else ())} - {*new, self.me}
         keepers = tuple(node for node in new if node != self.me)
-        return Change(timer, keepers, tuple(sorted(others)))
+        return TimerChange(timer, keepers, tuple(sorted(others)))
 
     def saw(self, version: Version) -> None:
         """Notes a version of another node: the next one here is higher, if it is within the bound."""
@@ -233,12 +233,12 @@ class Replica:
 
     def wake_at(self) -> int | None:
         """The next moment with something to do; None if there is nothing."""
-        return self._wheel.next_at()
+        return self._heap.next_at()
 
     def started(self, now_ms: int) -> None:
         """The node was down until now."""
         self._started_ms = self._awake_ms = now_ms
-        self._tally.tags.begin(now_ms)
+        self._counts.tags.begin(now_ms)
 
     def awake(self, now_ms: int) -> None:
         """The node stood still until now, and has asked the others what they did meanwhile."""
@@ -250,23 +250,23 @@ class Replica:
         The others learn of calls that are not over, and records that are no longer needed are forgotten.
         """
         due: list[Timer] = []
-        for timer_id in self._wheel.take(now_ms, limit):
+        for timer_id in self._heap.take(now_ms, limit):
             timer = self._timers[timer_id]
             if timer.plan is None and self._is_owed(timer_id):
-                self._wheel.put(timer_id, now_ms + UNKNOWN_KEPT_MS)
+                self._heap.put(timer_id, now_ms + UNKNOWN_KEPT_MS)
             elif timer.plan is None or timer.is_over or self.me not in timer.replicas:
                 self._forget(timer_id, now_ms)
             elif self._is_ours(timer):
                 self._renew(timer, timer.plan, now_ms)
             elif (turn_ms := self._turn_ms(timer)) > now_ms:
-                self._wheel.put(timer_id, turn_ms)  # an absent node is back
+                self._heap.put(timer_id, turn_ms)  # an absent node is back
             elif (wanted := self._wanted(timer, timer.plan, now_ms)) is not None:
                 self._queued[timer_id] = wanted
                 self._look_after(wanted, timer.plan, now_ms)
                 due.append(wanted)
         return due
 
-    def begin(self, timer_id: int, now_ms: int) -> Call | None:
+    def begin(self, timer_id: int, now_ms: int) -> Callback | None:
         """The call of a queued timer whose host has a free place, or None if it is no longer wanted."""
         queued = self._queued.pop(timer_id, None)
         if queued is None or queued.plan is None:
@@ -278,9 +278,9 @@ class Replica:
         self._calling[timer_id] = (timer.version, timer.popped)
         if timer is not held:
             self._look_after(timer, queued.plan, now_ms)
-        return Call(timer, queued.plan, timer.due_ms)
+        return Callback(timer, queued.plan, timer.due_ms)
 
-    def is_wanted(self, call: Call, now_ms: int) -> bool:
+    def is_wanted(self, call: Callback, now_ms: int) -> bool:
         """Whether a call that is about to begin is still wanted."""
         timer = self._timers.get(call.timer.id)
         return (
@@ -290,7 +290,7 @@ class Replica:
             and not self._has_ended(timer, call.plan, now_ms)
         )
 
-    def withdraw(self, call: Call, now_ms: int) -> None:
+    def withdraw(self, call: Callback, now_ms: int) -> None:
         """Notes that a call was not made."""
         if self._is_calling(call):
             del self._calling[call.timer.id]
@@ -347,13 +347,13 @@ class Replica:
         self._renew(held, held.plan, now_ms)
         return True
 
-    def still_calling(self, call: Call, now_ms: int) -> None:
+    def still_calling(self, call: Callback, now_ms: int) -> None:
         """Notes a callback that takes long: the others wait."""
         timer = self._timers.get(call.timer.id)
         if timer is not None and self._is_calling(call) and self._is_ours(timer):
             self._renew(timer, call.plan, now_ms)
 
-    def called(self, call: Call, now_ms: int, *, succeeded: bool) -> Timer | None:
+    def called(self, call: Callback, now_ms: int, *, succeeded: bool) -> Timer | None:
         """Notes the end of a callback; returns the record after it, or None if the timer was changed."""
         timer_id = call.timer.id
         is_ours = self._is_calling(call)
@@ -387,7 +387,7 @@ class Replica:
         return missed
 
     def _wanted(
-        self, timer: Timer, plan: Plan, now_ms: int, *, was_queued: bool = False
+        self, timer: Timer, plan: TimerPlan, now_ms: int, *, was_queued: bool = False
     ) -> Timer | None:
         """The record for a call now; None if there is none to make.
 
@@ -405,7 +405,7 @@ class Replica:
             return None
         return timer
 
-    def _has_ended(self, timer: Timer, plan: Plan, now_ms: int) -> bool:
+    def _has_ended(self, timer: Timer, plan: TimerPlan, now_ms: int) -> bool:
         """Whether it is past its end; a timer that pops once and fell due during a downtime is not."""
         if now_ms <= plan.last_call_ms(timer.start_ms):
             return False
@@ -422,28 +422,28 @@ class Replica:
         overdue_ms = self._started_ms - timer.due_ms - timer.wait_ms
         return timer.turn_ms(self.me, self._absent) + max(0, overdue_ms)
 
-    def _look_after(self, timer: Timer, plan: Plan, now_ms: int) -> None:
+    def _look_after(self, timer: Timer, plan: TimerPlan, now_ms: int) -> None:
         """Schedules the notice of a call to the others before it is their turn; at once if it is."""
         half_step_ms = plan.skew_ms(1, len(timer.replicas)) // 2
         at_ms = min(now_ms, timer.due_ms + timer.wait_ms) + half_step_ms
         if len(timer.replicas) == 1:
-            self._wheel.remove(timer.id)
+            self._heap.remove(timer.id)
         elif at_ms > now_ms:
-            self._wheel.put(timer.id, at_ms)
+            self._heap.put(timer.id, at_ms)
         else:
             self._renew(timer, plan, now_ms)
 
-    def _renew(self, timer: Timer, plan: Plan, now_ms: int) -> None:
+    def _renew(self, timer: Timer, plan: TimerPlan, now_ms: int) -> None:
         """Informs the others that a call is queued or under way, and schedules the next notice."""
         timer, hold_ms = self._renewed(timer, plan, now_ms)
         if timer.id in self._queued:
             self._queued[timer.id] = timer
         # The turn of the next replica comes a step after the wait: repeat well before that.
         again_ms = max(hold_ms // 2, plan.skew_ms(1, len(timer.replicas)) // 4, 1)
-        self._wheel.put(timer.id, now_ms + again_ms)
+        self._heap.put(timer.id, now_ms + again_ms)
         self._tell(timer, timer.replicas, now_ms)
 
-    def _renewed(self, timer: Timer, plan: Plan, now_ms: int) -> tuple[Timer, int]:
+    def _renewed(self, timer: Timer, plan: TimerPlan, now_ms: int) -> tuple[Timer, int]:
         """A record that makes the others wait from now on, and for how long."""
         late_ms = max(now_ms - timer.due_ms, 0)
         hold_ms = plan.hold_ms(late_ms, len(timer.replicas), self.attempts.timeout_ms)
@@ -455,10 +455,10 @@ class Replica:
             self._calling.get(timer.id) == (timer.version, timer.popped)
         )
 
-    def _is_calling(self, call: Call) -> bool:
+    def _is_calling(self, call: Callback) -> bool:
         return self._calling.get(call.timer.id) == (call.timer.version, call.timer.popped)
 
-    def _placed(self, timer: Timer, plan: Plan) -> Timer:
+    def _placed(self, timer: Timer, plan: TimerPlan) -> Timer:
         replicas = replicas_of(timer.id, plan.factor, self._after)
         return replace(timer, replicas=replicas, view=self._view)
 
@@ -471,7 +471,7 @@ class Replica:
         portions if they are many.
         """
         self._absent |= {node}
-        return self._wheel.sooner_first(soon_ms)
+        return self._heap.sooner_first(soon_ms)
 
     def hurry(self, ids: Iterable[int]) -> None:
         """Moves the turn of timers as early as it may be by now."""
@@ -479,12 +479,12 @@ class Replica:
             timer = self._timers.get(timer_id)
             if (
                 timer is not None
-                and timer_id in self._wheel
+                and timer_id in self._heap
                 and self.me in timer.replicas
                 and not timer.is_over
                 and not self._is_ours(timer)
             ):
-                self._wheel.put(timer_id, self._turn_ms(timer))
+                self._heap.put(timer_id, self._turn_ms(timer))
 
     def is_absent(self, node: str) -> bool:
         return node in self._absent
@@ -534,7 +534,7 @@ class Replica:
             return None
         if may_take(self.me, old, new):
             self.receive(offer.timer, now_ms)
-        for node in to_tell(self.me, old, new):
+        for node in to_inform(self.me, old, new):
             self._message(node, self._as_offered(offer))
         return new.index(self.me)
 
@@ -594,7 +594,7 @@ class Replica:
         """Marks a timer to be saved again, since its other data has changed."""
         self._changed[timer_id] = None
 
-    def tell_others(self, timer_id: int, known: Set[str]) -> None:
+    def inform_others(self, timer_id: int, known: Set[str]) -> None:
         """Sends a timer to its keepers that are not `known` to have it."""
         timer = self._timers[timer_id]
         for node in timer.replicas:
@@ -639,7 +639,7 @@ class Replica:
         elif self.me in before.replicas:
             self._handed_over.add(timer.id)
         if not timer.only_renews(before):
-            self._tally.changed(before, timer, now_ms)
+            self._counts.changed(before, timer, now_ms)
             self._changed[timer.id] = None
         self._timers[timer.id] = timer
         queued = self._queued.get(timer.id)
@@ -648,28 +648,28 @@ class Replica:
         ):
             del self._queued[timer.id]
         if timer.is_over:
-            self._wheel.put(timer.id, timer.forgotten_ms())
+            self._heap.put(timer.id, timer.forgotten_ms())
         elif self.me not in timer.replicas:
-            self._wheel.put(timer.id, min(timer.forgotten_ms(), now_ms + MOVED_KEPT_MS))
+            self._heap.put(timer.id, min(timer.forgotten_ms(), now_ms + MOVED_KEPT_MS))
         elif self._is_ours(timer):
             if len(timer.replicas) == 1:
-                self._wheel.remove(timer.id)
-            elif timer.id not in self._wheel:
-                self._wheel.put(timer.id, now_ms)
+                self._heap.remove(timer.id)
+            elif timer.id not in self._heap:
+                self._heap.put(timer.id, now_ms)
         else:
-            self._wheel.put(timer.id, self._turn_ms(timer))
+            self._heap.put(timer.id, self._turn_ms(timer))
 
     def _forget(self, timer_id: int, now_ms: int) -> None:
         timer = self._timers.pop(timer_id)
-        self._tally.changed(timer, None, now_ms)
+        self._counts.changed(timer, None, now_ms)
         self._handed_over.discard(timer_id)
         self._changed[timer_id] = None
         self._known.pop(timer_id, None)
         self._queued.pop(timer_id, None)
-        self._wheel.remove(timer_id)
+        self._heap.remove(timer_id)
 
 
-class Tally:
+class TimerCounts:
     """The number of waiting timers, in all and by tag."""
 
     def __init__(self, me: str) -> None:

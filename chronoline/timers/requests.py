@@ -1,8 +1,8 @@
 """Requests of clients: the JSON of a timer, parsed and validated once.
 
-The members are those of the original interface, with its rules; members that it does not know are ignored.
+The members are those of Metaswitch Chronos, with its rules; members that it does not know are ignored.
 `interval` and `repeat-for` are seconds and may be fractions; `interval-ms` and `repeat-for-ms` are the same
-in whole milliseconds. Tags that cannot be read are left out, as the original does, and refuse nothing.
+in whole milliseconds. Tags that cannot be read are left out, as Metaswitch Chronos does, and refuse nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from chronoline.core.addresses import url_problem
 from chronoline.core.errors import InvalidInput
-from chronoline.timers.plan import Plan
+from chronoline.timers.plan import TimerPlan
 
 DEFAULT_FACTOR = 2
 MOST_REPLICAS = 32
@@ -28,12 +28,12 @@ class _NoNumber(ValueError):
     """Refuses constants such as NaN."""
 
 
-def read_plan(body: bytes, *, factor: int | None) -> Plan:
+def read_plan(body: bytes, *, factor: int | None) -> TimerPlan:
     """A plan from the body of a request; `factor` is the one in its URL, if there is one."""
     asked = _object(_parse(body), "the body")
     interval_ms, repeat_for_ms = _timing(_object(_member(asked, "timing"), "timing"))
     uri, opaque = _callback(_object(_member(asked, "callback"), "callback"))
-    return Plan(
+    return TimerPlan(
         interval_ms=interval_ms,
         repeat_for_ms=repeat_for_ms,
         uri=uri,

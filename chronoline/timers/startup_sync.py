@@ -19,7 +19,7 @@ from chronoline.callbacks.caller import words_of
 from chronoline.runtime.gc_tuning import searched_seldom
 from chronoline.timers.journal import Saved
 from chronoline.timers.node import TimerNode
-from chronoline.timers.peers import PROBLEMS, RECORDS_PATH, Peer, Short, Told
+from chronoline.timers.peers import PROBLEMS, RECORDS_PATH, OutOfResources, Peer, PeerAnswer
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ async def start_from_journal(node: TimerNode) -> None:
     peers = list(node.peers.values())
     known = await asyncio.gather(*(_ask(node, peer, uncertain, saved) for peer in peers))
     shown = {peer.address: ids for peer, ids in zip(peers, known, strict=True)}
-    if telling := await _tell_the_rest(node, saved, shown):
+    if telling := await _send_rest(node, saved, shown):
         await asyncio.wait(telling, timeout=_STARTING_PATIENCE_S)
     node.act()
     node.start_popping()
@@ -60,7 +60,7 @@ async def _ask(node: TimerNode, peer: Peer, uncertain: set[int], saved: list[Sav
     while True:
         try:
             return await _ask_once(node, peer, uncertain, saved)
-        except Short:  # until then this node can neither ask nor call
+        except OutOfResources:  # until then this node can neither ask nor call
             await asyncio.sleep(_PAUSE_S)
 
 
@@ -78,7 +78,7 @@ async def _ask_once(
             and each.timer.forgotten_ms() <= now_ms
         ]
         await _give_up_unknown(node, peer, doubtful)
-    except Short:
+    except OutOfResources:
         raise
     except PROBLEMS as error:
         logger.log(
@@ -136,9 +136,9 @@ async def _give_up_unknown(node: TimerNode, peer: Peer, ids: list[int]) -> None:
     node.act()
 
 
-async def _tell_the_rest(
+async def _send_rest(
     node: TimerNode, saved: list[Saved], shown: dict[str, set[int]]
-) -> list[asyncio.Future[Told | None]]:
+) -> list[asyncio.Future[PeerAnswer | None]]:
     """Sends timers to keepers that did not show them; one that is away gets them when it is back.
 
     Keepers by the present list get them too: a timer may have been moved, and deleted there. Returns the
@@ -155,7 +155,7 @@ async def _tell_the_rest(
                 continue
             for address in {*timer.replicas, *node.replica.keepers(timer)}:
                 if timer.id not in shown.get(address, ()) and (peer := node.peers.get(address)):
-                    told = peer.tell(timer)
+                    told = peer.send(timer)
                     if is_soon:
                         urgent.append(told)
     return urgent

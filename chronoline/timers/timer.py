@@ -20,7 +20,7 @@ from collections.abc import Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from chronoline.timers.plan import Plan
+from chronoline.timers.plan import TimerPlan
 
 MOVED_KEPT_MS = 600_000
 """How long a node remembers a timer that moved away, for messages that are still under way."""
@@ -57,7 +57,7 @@ class Timer:
     id: int
     version: Version
     # None after its deletion.
-    plan: Plan | None
+    plan: TimerPlan | None
     start_ms: int
     # The number of pops that are over, called or given up.
     popped: int = 0

@@ -14,7 +14,7 @@ _ID_BITS = 64
 _ID = (1 << _ID_BITS) - 1
 
 
-class Wheel:
+class TimerHeap:
     """Ids by the moment of each; an id has one moment.
 
     An entry is one number, the moment before the id: half the memory of a pair, and faster to compare.

@@ -32,39 +32,39 @@ from chronoline.core.errors import (
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 
-class Kind(StrEnum):
+class FailureKind(StrEnum):
     REFUSED = "refused"
     TRY_AGAIN = "try_again"
     UNKNOWN = "unknown"
 
 
-CODES: dict[str, tuple[type[ChronolineError], Kind]] = {
-    "topic_piped": (TopicPiped, Kind.REFUSED),
-    "invalid_input": (InvalidInput, Kind.REFUSED),
-    "topic_not_found": (TopicNotFound, Kind.REFUSED),
-    "topic_exists": (TopicExists, Kind.REFUSED),
-    "already_subscribed": (AlreadySubscribed, Kind.REFUSED),
-    "not_subscribed": (NotSubscribed, Kind.REFUSED),
-    "consumer_replaced": (ConsumerReplaced, Kind.REFUSED),
-    "unauthenticated": (Unauthenticated, Kind.REFUSED),
-    "node_busy": (NodeBusy, Kind.TRY_AGAIN),
-    "too_much": (TooMuch, Kind.TRY_AGAIN),
-    "store_busy": (StoreBusy, Kind.TRY_AGAIN),
-    "store_full": (StoreFull, Kind.TRY_AGAIN),
-    "store_unavailable": (StoreUnavailable, Kind.TRY_AGAIN),
-    "unavailable": (BrokerUnavailable, Kind.TRY_AGAIN),
-    "outcome_unknown": (OutcomeUnknown, Kind.UNKNOWN),
+CODES: dict[str, tuple[type[ChronolineError], FailureKind]] = {
+    "topic_piped": (TopicPiped, FailureKind.REFUSED),
+    "invalid_input": (InvalidInput, FailureKind.REFUSED),
+    "topic_not_found": (TopicNotFound, FailureKind.REFUSED),
+    "topic_exists": (TopicExists, FailureKind.REFUSED),
+    "already_subscribed": (AlreadySubscribed, FailureKind.REFUSED),
+    "not_subscribed": (NotSubscribed, FailureKind.REFUSED),
+    "consumer_replaced": (ConsumerReplaced, FailureKind.REFUSED),
+    "unauthenticated": (Unauthenticated, FailureKind.REFUSED),
+    "node_busy": (NodeBusy, FailureKind.TRY_AGAIN),
+    "too_much": (TooMuch, FailureKind.TRY_AGAIN),
+    "store_busy": (StoreBusy, FailureKind.TRY_AGAIN),
+    "store_full": (StoreFull, FailureKind.TRY_AGAIN),
+    "store_unavailable": (StoreUnavailable, FailureKind.TRY_AGAIN),
+    "unavailable": (BrokerUnavailable, FailureKind.TRY_AGAIN),
+    "outcome_unknown": (OutcomeUnknown, FailureKind.UNKNOWN),
 }
 """Error classes and kinds by code; a subclass is listed before its parent."""
 STATUS: dict[str, grpc.StatusCode] = {
-    Kind.REFUSED: grpc.StatusCode.FAILED_PRECONDITION,
-    Kind.TRY_AGAIN: grpc.StatusCode.UNAVAILABLE,
-    Kind.UNKNOWN: grpc.StatusCode.UNKNOWN,
+    FailureKind.REFUSED: grpc.StatusCode.FAILED_PRECONDITION,
+    FailureKind.TRY_AGAIN: grpc.StatusCode.UNAVAILABLE,
+    FailureKind.UNKNOWN: grpc.StatusCode.UNKNOWN,
 }
 """The gRPC status of failed calls, for generic clients; the trailing metadata has the failure."""
 _BY_KIND: dict[str, type[ChronolineError]] = {
-    Kind.REFUSED: InvalidInput,
-    Kind.TRY_AGAIN: BrokerUnavailable,
+    FailureKind.REFUSED: InvalidInput,
+    FailureKind.TRY_AGAIN: BrokerUnavailable,
 }
 """Error classes for unknown codes; an unknown kind is `OutcomeUnknown`."""
 FAILURE_KEY = "chronoline-failure-bin"
@@ -78,14 +78,14 @@ def failure_of(error: BaseException) -> pb.Failure:
         if isinstance(error, kind_of_error):
             after_ms = getattr(error, "retry_after_ms", None)
             if after_ms is None:
-                after_ms = 0 if kind is Kind.REFUSED else _RETRY_AFTER_MS
+                after_ms = 0 if kind is FailureKind.REFUSED else _RETRY_AFTER_MS
             return pb.Failure(
                 code=code, message=str(error), kind=kind.value, retry_after_ms=after_ms
             )
     return pb.Failure(
         code=_OTHER,
         message="the broker failed during the request; its log has the reason",
-        kind=Kind.UNKNOWN.value,
+        kind=FailureKind.UNKNOWN.value,
         retry_after_ms=_RETRY_AFTER_MS,
     )
 

@@ -7,13 +7,13 @@ from types import ModuleType
 import pytest
 
 from chronoline.core.errors import ChronolineError
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 from chronoline_bench.registry import BENCHES
 from chronoline_bench.session import Session
 from chronoline_bench.tally import Tally
 
 
-class FakeStage(Closing):
+class FakeStage(Closable):
     """A stage without servers and processes."""
 
     def __init__(self, session: Session, *_: object) -> None:

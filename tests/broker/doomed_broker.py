@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from chronoline.broker.carrier import Carrier
-from chronoline.broker.grpc.consumer_stream import ConsumerSession
+from chronoline.broker.grpc.consumer_stream import ConsumerClientStream
 from chronoline.client.aio import AsyncClient
 from chronoline.core.change import Change
 from chronoline.core.permissions import Operation
@@ -59,7 +59,7 @@ def _around_change(operation: Operation, *, after: bool) -> None:
 
 
 WHERE: dict[str, Callable[[], None]] = {
-    "push": lambda: setattr(ConsumerSession, "push", die),
+    "push": lambda: setattr(ConsumerClientStream, "push", die),
     "create before": lambda: _around_create(after=False),
     "create after": lambda: _around_create(after=True),
     "ack before": lambda: _around_change(Operation.ACK, after=False),

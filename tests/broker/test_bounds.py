@@ -13,8 +13,8 @@ import pytest
 from grpc import aio
 
 from chronoline.broker import subscription as subscription_module
-from chronoline.broker.grpc import session as session_module
-from chronoline.broker.grpc.session import Session
+from chronoline.broker.grpc import client_stream as client_stream_module
+from chronoline.broker.grpc.client_stream import ClientStream
 from chronoline.broker.limits import Limits
 from chronoline.client import Topic, TopicSettings
 from chronoline.client.aio import AsyncClient, ToSend
@@ -31,7 +31,7 @@ MIB = 1024 * KIB
 _QUICK = Limits(in_flight_bytes=MIB, ping_interval_ms=100, ping_timeout_ms=1_000)
 
 
-def _session(broker: Running, name: str) -> Session[Any, Any] | None:
+def _session(broker: Running, name: str) -> ClientStream[Any, Any] | None:
     assert broker.node.grpc is not None
     return next((each for each in broker.node.grpc.sessions if each.name == name), None)
 
@@ -71,7 +71,7 @@ def test_consumer_that_never_reads_is_bounded_and_disconnected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # No setting: a small bound is reached soon.
-    monkeypatch.setattr(session_module, "_CLOGGED_BYTES", MIB)
+    monkeypatch.setattr(client_stream_module, "_CLOGGED_BYTES", MIB)
     # No setting: a small bound is reached soon.
     monkeypatch.setattr(subscription_module, "_MOST_BYTES", 4 * MIB)
 
@@ -189,7 +189,7 @@ async def _flooding(
     make: Callable[[Topic, int], pb.ProducerFrame],
     *,
     reads: bool = False,
-) -> AsyncIterator[Session[Any, Any]]:
+) -> AsyncIterator[ClientStream[Any, Any]]:
     """A producer that sends what it can, and waits for no answer."""
     async with raw_stream(broker.address, "Produce", "flood") as stream:
         tasks = [asyncio.ensure_future(_flood(stream, topic, make))]

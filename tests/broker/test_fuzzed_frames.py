@@ -20,7 +20,7 @@ from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.testing.postgres import PostgresServer
-from chronoline.wire.codes import CODES, FAILURE_KEY, Kind
+from chronoline.wire.codes import CODES, FAILURE_KEY, FailureKind
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.nodes import Running, running
 
@@ -118,7 +118,7 @@ def _flipped(data: bytes, place: int, bits: int) -> bytes:
 def _check(failure: pb.Failure) -> None:
     """Check that the failure is a refusal or asks for a smaller request, not an internal error."""
     _, kind = CODES[failure.code]
-    assert failure.kind == kind.value != Kind.UNKNOWN.value, failure
+    assert failure.kind == kind.value != FailureKind.UNKNOWN.value, failure
     assert failure.message
 
 

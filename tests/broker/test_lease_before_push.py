@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chronoline.broker.grpc.consumer_stream import ConsumerSession
+from chronoline.broker.grpc.consumer_stream import ConsumerClientStream
 from chronoline.broker.http.poller import Poller
 from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient, ToSend
@@ -115,7 +115,7 @@ async def _poll(served: Served) -> None:
         left -= {each["id"] for each in leases}
 
 
-@pytest.mark.parametrize(("kind", "consume"), [(ConsumerSession, _stream), (Poller, _poll)])
+@pytest.mark.parametrize(("kind", "consume"), [(ConsumerClientStream, _stream), (Poller, _poll)])
 def test_pushed_message_is_already_leased_in_the_store(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

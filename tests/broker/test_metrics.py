@@ -1,4 +1,4 @@
-"""The broker's metrics: the text that Prometheus reads, and what goes when a topic is dropped."""
+"""The broker's metrics: the text that Prometheus reads, and what goes when a topic is deleted."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def used(served: Served, name: str) -> None:
     assert name in await topics_shown(served)
 
 
-def test_dropped_topic_has_no_metrics(tmp_path: Path) -> None:
+def test_deleted_topic_has_no_metrics(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await used(served, "kept")
@@ -120,7 +120,7 @@ def test_topic_dropped_by_another_node_has_no_metrics(tmp_path: Path) -> None:
 
 
 async def is_gone(served: Served, topic: str) -> bool:
-    """Commands under way at the drop may be counted after it, until the topics are listed again."""
+    """Commands under way at the delete may be counted after it, until the topics are listed again."""
     await served.http.get("/v1/topics")
     return topic not in await topics_shown(served)
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-import chronoline.broker.grpc.session as module
-from chronoline.broker.grpc.session import Outbox
+import chronoline.broker.grpc.client_stream as module
+from chronoline.broker.grpc.client_stream import Outbox
 
 
 def test_waiting_frames_are_taken_together_in_order() -> None:

@@ -136,7 +136,7 @@ def test_leases_are_kept_after_a_lost_subscribe_answer(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_dropped_topic_leaves_no_task_or_subscription(tmp_path: Path) -> None:
+def test_deleted_topic_leaves_no_task_or_subscription(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served, served.client() as client:
             before = len(asyncio.all_tasks())

@@ -58,9 +58,9 @@ def test_late_change_is_unknown_and_late_query_unavailable() -> None:
     async def play() -> None:
         async with _slow(_SHORT_S) as (store, access):
             with pytest.raises(StoreUnavailable):
-                await access.look("topics", store.wait)
+                await access.call("topics", store.wait)
             with pytest.raises(OutcomeUnknown, match="may have happened or not"):
-                await access.look("drop_topic", store.wait, changes=True)
+                await access.call("drop_topic", store.wait, changes=True)
             never: Future[None] = Future()
             with pytest.raises(OutcomeUnknown):
                 await access.change("ack", lambda _: never)
@@ -77,7 +77,7 @@ def test_own_queries_do_not_wait_for_clients(own: str) -> None:
         answered: list[str] = []
 
         async def ask(query: str, read: Callable[[Store], Any]) -> None:
-            await access.look(query, read)
+            await access.call(query, read)
             answered.append(query)
 
         async with _slow() as (store, access):
@@ -100,13 +100,13 @@ def test_full_query_queue_refuses_clients_only() -> None:
 
             async def flood() -> bool:
                 asking.extend(
-                    asyncio.ensure_future(access.look("count", store.wait)) for _ in range(100)
+                    asyncio.ensure_future(access.call("count", store.wait)) for _ in range(100)
                 )
                 await asyncio.sleep(0)  # they have their turn
                 return any(each.done() for each in asking)
 
             await until(flood)
-            assert await access.look("next_ts", lambda _: 1) == 1
+            assert await access.call("next_ts", lambda _: 1) == 1
             store.gate.set()
             answers = await asyncio.gather(*asking, return_exceptions=True)
             refused = [each for each in answers if each is not None]
@@ -119,7 +119,7 @@ def test_full_query_queue_refuses_clients_only() -> None:
 def test_abandoned_queries_are_not_run() -> None:
     async def play() -> None:
         async with _slow(_SHORT_S) as (store, access):
-            many = (access.look("count", store.wait) for _ in range(_MANY))
+            many = (access.call("count", store.wait) for _ in range(_MANY))
             late = await asyncio.gather(*many, return_exceptions=True)
             assert {type(each) for each in late} == {StoreUnavailable}
             begun = store.begun
@@ -136,7 +136,7 @@ def test_abandoned_queries_are_not_run() -> None:
 def test_slow_client_queries_do_not_mark_the_store_away() -> None:
     async def play() -> None:
         async with _slow(1) as (store, access):
-            many = (access.look("count", store.wait) for _ in range(_MANY))
+            many = (access.call("count", store.wait) for _ in range(_MANY))
             counts = asyncio.gather(*many, return_exceptions=True)
             await asyncio.sleep(0)  # all of them have begun to wait
             await access.compare_clocks()
@@ -152,7 +152,7 @@ def test_store_without_answers_is_away(query: str) -> None:
         async with _slow(_SHORT_S) as (store, access):
             for _ in range(3):
                 with pytest.raises(StoreUnavailable):
-                    await access.look(query, store.wait)
+                    await access.call(query, store.wait)
             assert "did not answer" in access.problem
 
     run_scene(play)
@@ -164,7 +164,7 @@ def test_store_without_answers_is_away(query: str) -> None:
 def test_stop_finishes_queries_outside_the_event_loop() -> None:
     async def play() -> None:
         async with _slow() as (store, access):
-            counts = [asyncio.ensure_future(access.look("count", store.wait)) for _ in range(_MANY)]
+            counts = [asyncio.ensure_future(access.call("count", store.wait)) for _ in range(_MANY)]
             await until(lambda: store.begun > 0)
             stopping = asyncio.ensure_future(access.stop())
             await asyncio.wait([stopping], timeout=_SHORT_S)  # the event loop continues
@@ -181,7 +181,7 @@ def test_stop_leaves_a_hanging_store_behind(query: str) -> None:
     async def play() -> None:
         async with _slow(_SHORT_S) as (store, access):
             with pytest.raises(StoreUnavailable):
-                await access.look(query, store.wait)
+                await access.call(query, store.wait)
             await access.stop()
             assert (store.begun, store.ended) == (1, 0)
 
@@ -199,7 +199,7 @@ from chronoline.stores.memory import MemoryStore
 async def play():
     access = StoreAccess(MemoryStore(), SystemClock(), BrokerMetrics(), patience_s=0.05)
     try:
-        await access.look("count", lambda _: threading.Event().wait())
+        await access.call("count", lambda _: threading.Event().wait())
     except StoreUnavailable:
         await access.stop()
         print("stopped")

@@ -115,14 +115,14 @@ def test_complete_notice_is_passed_on_unchanged() -> None:
     run_scene(play)
 
 
-def test_dropped_topic_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_deleted_topic_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
     async def play() -> None:
         async with _noticing() as scene:
             scene.store.delete_topic(scene.second.uid, now_ms=0)
             scene.say([Notice()])
             assert await scene.next() == [
                 Notice(topic_uid=scene.first.uid, due=1_000),
-                Notice(topic_uid=scene.second.uid),  # its loader finds that it is dropped
+                Notice(topic_uid=scene.second.uid),  # its loader finds that it is deleted
             ]
 
     run_scene(play)

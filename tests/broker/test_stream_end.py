@@ -11,10 +11,10 @@ import pytest
 from grpc import aio
 
 from chronoline.broker.auth import Door, Tokens
-from chronoline.broker.grpc import session as session_module
-from chronoline.broker.grpc.consumer_stream import ConsumerSession
+from chronoline.broker.grpc import client_stream as client_stream_module
+from chronoline.broker.grpc.client_stream import ClientStream
+from chronoline.broker.grpc.consumer_stream import ConsumerClientStream
 from chronoline.broker.grpc.consumers import ConsumerNames
-from chronoline.broker.grpc.session import Session
 from chronoline.broker.limits import Limits
 from chronoline.broker.subscription import Subscription
 from chronoline.client import Topic, TopicSettings
@@ -28,7 +28,7 @@ from tests.deadline import until
 KIB = 1024
 
 
-def _session(broker: Running, name: str) -> Session[Any, Any] | None:
+def _session(broker: Running, name: str) -> ClientStream[Any, Any] | None:
     assert broker.node.grpc is not None
     return next((each for each in broker.node.grpc.sessions if each.name == name), None)
 
@@ -64,7 +64,7 @@ def test_stream_cancelled_twice_leaves_no_subscription(tmp_path: Path, turns: in
         async with running(tmp_path) as broker, broker.client() as client:
             assert broker.node.parts is not None
             topic = await client.create_topic("jobs")
-            session = ConsumerSession(broker.node.parts, ConsumerNames())
+            session = ConsumerClientStream(broker.node.parts, ConsumerNames())
             serving = asyncio.ensure_future(session.serve(_frames(topic), write))
             await until(lambda: [each.joined for each in broker.subscriptions] == [True])
             serving.cancel()
@@ -79,7 +79,7 @@ def test_stream_cancelled_twice_leaves_no_subscription(tmp_path: Path, turns: in
 
 def test_closed_outbox_stops_new_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # No setting: a small bound is reached soon.
-    monkeypatch.setattr(session_module, "_CLOGGED_BYTES", 256 * KIB)
+    monkeypatch.setattr(client_stream_module, "_CLOGGED_BYTES", 256 * KIB)
 
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
@@ -187,7 +187,7 @@ async def _ack(consumer: RawConsumer, topic: Topic, delivery: pb.Delivery) -> No
 def test_client_that_reads_late_finds_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_module, "_CLOGGED_BYTES", 256 * KIB)
+    monkeypatch.setattr(client_stream_module, "_CLOGGED_BYTES", 256 * KIB)
     limits = Limits(ping_interval_ms=100, ping_timeout_ms=500)
 
     async def play() -> None:

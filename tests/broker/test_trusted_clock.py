@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from chronoline.broker.clock_offsets import Timekeeper
-from chronoline.broker.context import Parts
+from chronoline.broker.client_clocks import Timekeeper
+from chronoline.broker.context import BrokerContext
 from chronoline.broker.trusted_clock import TrustedClock
 from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient
@@ -190,7 +190,7 @@ class _Scene:
     client: AsyncClient
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> BrokerContext:
         assert self.served.node.parts is not None
         return self.served.node.parts
 
@@ -294,7 +294,7 @@ def test_wrong_clock_refuses_changes_and_answers_queries(url: str) -> None:
     asyncio.run(play())
 
 
-def _changes(parts: Parts, topic: Topic) -> list[Awaitable[Any]]:
+def _changes(parts: BrokerContext, topic: Topic) -> list[Awaitable[Any]]:
     carrier, uid = parts.carrier, topic.uid
     return [
         carrier.create(uid, [NewMessage(id="a", due=1)]),
@@ -305,7 +305,7 @@ def _changes(parts: Parts, topic: Topic) -> list[Awaitable[Any]]:
     ]
 
 
-def _looks(parts: Parts, topic: Topic) -> list[Awaitable[Any]]:
+def _looks(parts: BrokerContext, topic: Topic) -> list[Awaitable[Any]]:
     carrier, uid = parts.carrier, topic.uid
     return [
         carrier.lookup(uid, ["a"]),
@@ -411,7 +411,7 @@ def test_missing_comparison_changes_nothing(url: str) -> None:
     asyncio.run(play())
 
 
-def _parts(served: Served) -> Parts:
+def _parts(served: Served) -> BrokerContext:
     assert served.node.parts is not None
     return served.node.parts
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from chronoline.callbacks.address_guard import LOOPBACK, Guard
+from chronoline.callbacks.address_guard import LOOPBACK, AddressGuard
 from chronoline.callbacks.caller import Caller, CallLimits, Lookup, Verdict
 from chronoline.runtime.descriptors import SHORTAGES
 from tests.deadline import run_scene, until
@@ -46,7 +46,7 @@ def test_request_arrives_as_sent() -> None:
             got.append((request.method, request.path_qs, request.headers, await request.read()))
             return web.Response(status=202)
 
-        async with serving(handle) as port, Caller(Guard(LOOPBACK)) as caller:
+        async with serving(handle) as port, Caller(AddressGuard(LOOPBACK)) as caller:
             uri = f"http://localhost:{port}/pop/%2Fraw?x=%20"
             answer = await caller.post(uri, b"hello", {"X-Sequence-Number": "1"})
         assert answer.verdict is Verdict.succeeded
@@ -78,7 +78,7 @@ def test_only_2xx_is_success(status: int, verdict: Verdict) -> None:
             asked.append(request.path)
             return web.Response(status=status, headers={"Location": "/elsewhere"})
 
-        async with serving(handle) as port, Caller(Guard(LOOPBACK)) as caller:
+        async with serving(handle) as port, Caller(AddressGuard(LOOPBACK)) as caller:
             answer = await caller.post(f"http://127.0.0.1:{port}/", b"", {})
         assert answer.verdict is verdict
         assert asked == ["/"]
@@ -95,7 +95,7 @@ def test_silent_server_times_out() -> None:
             return web.Response()
 
         limits = CallLimits(timeout_ms=100)
-        async with serving(handle) as port, Caller(Guard(LOOPBACK), limits=limits) as caller:
+        async with serving(handle) as port, Caller(AddressGuard(LOOPBACK), limits=limits) as caller:
             answer = await caller.post(f"http://127.0.0.1:{port}/", b"", {})
             done.set()
         assert answer.verdict is Verdict.timed_out
@@ -115,7 +115,7 @@ def test_an_answer_that_never_ends_counts_by_its_status() -> None:
                 await asyncio.sleep(0.01)  # so that it goes on and on
             return response
 
-        async with serving(handle) as port, Caller(Guard(LOOPBACK)) as caller:
+        async with serving(handle) as port, Caller(AddressGuard(LOOPBACK)) as caller:
             answers = [await caller.post(f"http://127.0.0.1:{port}/", b"", {}) for _ in range(3)]
             done.set()
         assert [answer.verdict for answer in answers] == [Verdict.succeeded] * 3
@@ -130,7 +130,7 @@ def test_closed_port_and_unknown_host_differ() -> None:
 
         async with serving(handle) as port:
             pass
-        async with Caller(Guard(LOOPBACK)) as caller:
+        async with Caller(AddressGuard(LOOPBACK)) as caller:
             closed = await caller.post(f"http://127.0.0.1:{port}/", b"", {})
             unknown = await caller.post("http://nobody.invalid/", b"", {})
         assert closed.verdict is Verdict.unreachable
@@ -151,7 +151,7 @@ def test_name_of_an_internal_address_is_refused() -> None:
 
         async with (
             serving(handle) as port,
-            Caller(Guard(), lookup=answers_with("127.0.0.1", "10.0.0.1")) as caller,
+            Caller(AddressGuard(), lookup=answers_with("127.0.0.1", "10.0.0.1")) as caller,
         ):
             answer = await caller.post(f"http://innocent.example:{port}/", b"", {})
         assert answer.verdict is Verdict.not_allowed
@@ -171,7 +171,7 @@ def test_the_next_attempt_goes_to_the_next_address() -> None:
 
         async with serving(broken, "127.0.0.1") as port, serving(healthy, "127.0.0.2", port):
             lookup = answers_with("127.0.0.1", "127.0.0.2")
-            async with Caller(Guard(LOOPBACK), lookup=lookup) as caller:
+            async with Caller(AddressGuard(LOOPBACK), lookup=lookup) as caller:
                 uri = f"http://cluster.example:{port}/"
                 verdicts = [(await caller.post(uri, b"", {}, attempt=n)).verdict for n in range(3)]
         assert verdicts == [Verdict.answered_badly, Verdict.succeeded, Verdict.answered_badly]
@@ -202,7 +202,7 @@ def test_a_slow_server_delays_no_other() -> None:
         async with (
             serving(slow) as slow_port,
             serving(quick) as quick_port,
-            Caller(Guard(LOOPBACK), limits=limits) as caller,
+            Caller(AddressGuard(LOOPBACK), limits=limits) as caller,
         ):
             waiting = [
                 asyncio.create_task(caller.post(f"http://127.0.0.1:{slow_port}/", b"", {}))
@@ -231,7 +231,7 @@ def test_call_without_a_turn_is_not_begun() -> None:
             return web.Response()
 
         limits = CallLimits(for_each_host=1, timeout_ms=60_000)
-        async with serving(slow) as port, Caller(Guard(LOOPBACK), limits=limits) as caller:
+        async with serving(slow) as port, Caller(AddressGuard(LOOPBACK), limits=limits) as caller:
             uri = f"http://127.0.0.1:{port}"
             first = asyncio.create_task(caller.post(f"{uri}/first", b"", {}))
             await taken.wait()
@@ -263,7 +263,10 @@ def test_call_cancelled_during_lookup_is_not_made() -> None:
             wanted = False
             return ["127.0.0.1"]
 
-        async with serving(handle) as port, Caller(Guard(LOOPBACK), lookup=look_up) as caller:
+        async with (
+            serving(handle) as port,
+            Caller(AddressGuard(LOOPBACK), lookup=look_up) as caller,
+        ):
             uri = f"http://slow.example:{port}/"
             answer = await caller.post(uri, b"", {}, may_begin=lambda: wanted)
         assert answer.verdict is Verdict.no_turn
@@ -283,7 +286,7 @@ def test_bodies_of_any_size_arrive(size_bytes: int) -> None:
             return web.Response()
 
         body = bytes(size_bytes)
-        async with serving(handle) as port, Caller(Guard(LOOPBACK)) as caller:
+        async with serving(handle) as port, Caller(AddressGuard(LOOPBACK)) as caller:
             uri = f"http://127.0.0.1:{port}/"
             assert (await caller.post(uri, body, {"Content-Type": "text/x"})).succeeded
         assert got == [(str(size_bytes), "text/x", body)]
@@ -306,7 +309,7 @@ def test_call_waits_for_a_free_descriptor() -> None:
             asked += 1
             return True
 
-        async with serving(handle) as port, Caller(Guard(LOOPBACK), rest_s=0.01) as caller:
+        async with serving(handle) as port, Caller(AddressGuard(LOOPBACK), rest_s=0.01) as caller:
             uri = f"http://127.0.0.1:{port}/"
             with no_descriptors():
                 posting = asyncio.create_task(caller.post(uri, b"", {}, may_begin=may_begin))
@@ -321,7 +324,7 @@ def test_call_waits_for_a_free_descriptor() -> None:
 def test_call_gives_up_waiting_for_a_descriptor() -> None:
     async def scene() -> None:
         wanted = iter([True, False])
-        async with Caller(Guard(LOOPBACK), rest_s=0.01) as caller:
+        async with Caller(AddressGuard(LOOPBACK), rest_s=0.01) as caller:
             with no_descriptors():
                 late = await caller.post("http://127.0.0.1:9/", b"", {}, turn_within_s=0.05)
                 dropped = await caller.post(
@@ -352,7 +355,7 @@ def test_lookup_waits_for_a_thread(
         async def handle(_: web.BaseRequest) -> web.Response:
             return web.Response()
 
-        async with serving(handle) as port, Caller(Guard(LOOPBACK), rest_s=0.01) as caller:
+        async with serving(handle) as port, Caller(AddressGuard(LOOPBACK), rest_s=0.01) as caller:
             monkeypatch.setattr(threading.Thread, "start", start_at_the_third)
             answer = await caller.post(f"http://localhost:{port}/", b"", {})
         assert answer.verdict is Verdict.succeeded

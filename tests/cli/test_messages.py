@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from chronoline.cli.lines import Batch, Source
+from chronoline.cli.lines import LineBatch, LineSource
 from chronoline.cli.messages import line_batches
 from chronoline.client import Client, Outcome, Outcomes, ToSend
 from chronoline.core.errors import InvalidInput
@@ -188,7 +188,7 @@ class Trickle:
         return self._parts.pop(0)
 
 
-def portions(source: Source, most_bytes: int) -> Iterator[Batch[bytes]]:
+def portions(source: LineSource, most_bytes: int) -> Iterator[LineBatch[bytes]]:
     return line_batches(source, most_bytes, lambda line: line)
 
 

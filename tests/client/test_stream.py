@@ -13,7 +13,7 @@ import pytest
 from chronoline.client.aio import AsyncClient, ToSend
 from chronoline.client.connection import Connection
 from chronoline.client.producer_stream import ProducerStream
-from chronoline.client.requests import FrameLimits, Kind, Part, Request, RequestQueue
+from chronoline.client.requests import FrameLimits, Part, Request, RequestKind, RequestQueue
 from chronoline.core.change import Change
 from chronoline.core.errors import (
     BrokerUnavailable,
@@ -363,7 +363,7 @@ class _Id(str):
     __slots__ = ("__weakref__",)
 
 
-_CANCEL = Kind(Operation.CANCEL, TOPIC_UID)
+_CANCEL = RequestKind(Operation.CANCEL, TOPIC_UID)
 
 
 def test_abandoned_requests_are_freed_while_disconnected() -> None:

@@ -523,7 +523,7 @@ def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_dropped_topic_ends_its_worker(tmp_path: Path) -> None:
+def test_deleted_topic_ends_its_worker(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             worker = Worker(broker.address)
@@ -644,5 +644,5 @@ def test_unanswered_settlement_is_repeated_while_the_lease_lives(
 
     lease: Any = SimpleNamespace(id="a", is_live=lives)
     # Called directly with a fake lease: it needs no broker and no time-out.
-    asyncio.run(worker_module._say(lease, "ack", ack))
+    asyncio.run(worker_module._settle_lease(lease, "ack", ack))
     assert len(asked) == (3 if lives else 1)

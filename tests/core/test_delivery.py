@@ -15,17 +15,17 @@ from chronoline.core.change import lease_change
 from chronoline.core.delivery import (
     Command,
     Delivery,
+    DeliveryOptions,
     Extend,
     Look,
     Reserve,
-    Rules,
     Settle,
     is_unknown,
 )
 from chronoline.core.errors import OutcomeUnknown, StoreUnavailable, TopicNotFound
 from chronoline.core.limits import WRITE_BOUND_MS
 from chronoline.core.message import Lease, LeasedMessage
-from chronoline.core.output_gate import DEFAULT_SHUT_MS, Gate
+from chronoline.core.output_gate import DEFAULT_SHUT_MS, OutputGate
 from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.session import Session
@@ -41,8 +41,8 @@ def delivery(
     *,
     agenda: Agenda | None = None,
     credit: int = 1_000_000,
-    gate: Gate | None = None,
-    rules: Rules | None = None,
+    gate: OutputGate | None = None,
+    rules: DeliveryOptions | None = None,
 ) -> Delivery:
     return Delivery(
         Agenda() if agenda is None else agenda,
@@ -144,7 +144,7 @@ def test_slow_hand_over_keeps_from_reserving() -> None:
 
 
 def test_many_overdue_messages_keep_from_reserving() -> None:
-    work = delivery(rules=Rules(most_overdue=2))
+    work = delivery(rules=DeliveryOptions(most_overdue=2))
     take(work, 10, 20)
     work.noticed(None)
     assert work.reserve_at(NOW) == NOW
@@ -292,7 +292,7 @@ def test_message_behind_a_stuck_handover_goes_back() -> None:
 
 
 def test_outstanding_messages_take_room_until_they_are_settled() -> None:
-    work = delivery(agenda=Agenda(capacity=2), rules=Rules(bounds_outstanding=True))
+    work = delivery(agenda=Agenda(capacity=2), rules=DeliveryOptions(bounds_outstanding=True))
     command = reserve(work)
     work.reserved(command, [leased("a", due=NOW, body=b"12345"), leased("b", due=NOW, key=b"123")])
     work.completed(command, next_ts=None, more=False)
@@ -307,7 +307,7 @@ def test_outstanding_messages_take_room_until_they_are_settled() -> None:
 
 def test_message_granted_again_takes_its_room_once() -> None:
     """Its lease lapsed, and the lane reserved it again before it forgot the first delivery."""
-    work = delivery(agenda=Agenda(capacity=2), rules=Rules(bounds_outstanding=True))
+    work = delivery(agenda=Agenda(capacity=2), rules=DeliveryOptions(bounds_outstanding=True))
     agenda, deliveries = work.agenda, []
     for turn in range(3):
         now_ms = NOW + turn * 2 * LEASE_MS
@@ -351,7 +351,7 @@ def test_returning_consumer_keeps_what_it_has_in_hand() -> None:
 
 
 def test_shut_gate_lets_one_message_through_at_a_time() -> None:
-    gate = Gate()
+    gate = OutputGate()
     work = delivery(gate=gate)
     take(work, 0, 10, 20)
     gate.failed(NOW)
@@ -366,7 +366,7 @@ def test_shut_gate_lets_one_message_through_at_a_time() -> None:
 
 
 def test_shut_gate_reserves_one_message_when_none_is_held() -> None:
-    gate = Gate()
+    gate = OutputGate()
     gate.failed(NOW)
     work = delivery(gate=gate)
     opens = NOW + DEFAULT_SHUT_MS
@@ -382,7 +382,7 @@ def test_shut_gate_reserves_one_message_when_none_is_held() -> None:
 
 
 def test_acks_are_gathered_and_releases_are_immediate() -> None:
-    work = delivery(rules=Rules(gather_ms=50))
+    work = delivery(rules=DeliveryOptions(gather_ms=50))
     take(work, 0, 1, 2)
     acked, retried, unwanted = (each.lease for each in work.deliver(NOW + 2))
     work.settle("ack", [acked], now_ms=NOW)
@@ -400,7 +400,7 @@ def test_acks_are_gathered_and_releases_are_immediate() -> None:
 
 
 def test_clock_put_back_does_not_hold_up_what_waits() -> None:
-    work = delivery(rules=Rules(gather_ms=50))
+    work = delivery(rules=DeliveryOptions(gather_ms=50))
     take(work, 0)
     work.settle("ack", [each.lease for each in work.deliver(NOW)], now_ms=NOW)
     assert isinstance(chore(work, NOW - 3_600_000), Settle)
@@ -420,7 +420,7 @@ def test_released_message_is_reserved_again() -> None:
 
 
 def slow_delivery() -> tuple[Delivery, Extend]:
-    work = delivery(rules=Rules(extends=True))
+    work = delivery(rules=DeliveryOptions(extends=True))
     take(work, 0)
     work.deliver(NOW)
     assert work.chore_at(NOW) == NOW + LEASE_MS // 2
@@ -516,7 +516,7 @@ class _Row:
 class _World:
     """A store of a few rows, a delivery, and a shell with random steps."""
 
-    def __init__(self, seed: int, rules: Rules, credit: int) -> None:
+    def __init__(self, seed: int, rules: DeliveryOptions, credit: int) -> None:
         self.dice = random.Random(seed)
         self.now_ms = NOW
         self.rows = {f"m{number}": self._new_row() for number in range(12)}
@@ -719,13 +719,15 @@ class _World:
     credit=st.sampled_from([0, 1, 4, 1_000_000]),
     rules=st.sampled_from(
         [
-            Rules(),
-            Rules(gather_ms=50, most_overdue=3, extends=True),
-            Rules(bounds_outstanding=True, rows=2),
+            DeliveryOptions(),
+            DeliveryOptions(gather_ms=50, most_overdue=3, extends=True),
+            DeliveryOptions(bounds_outstanding=True, rows=2),
         ]
     ),
 )
-def test_any_history_keeps_the_rules(seed: int, steps: int, credit: int, rules: Rules) -> None:
+def test_any_history_keeps_the_rules(
+    seed: int, steps: int, credit: int, rules: DeliveryOptions
+) -> None:
     world = _World(seed, rules, credit)
     for _ in range(steps):
         world.step()

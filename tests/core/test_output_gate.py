@@ -2,25 +2,25 @@
 
 import pytest
 
-from chronoline.core.output_gate import DEFAULT_SHUT_MS, Gate
+from chronoline.core.output_gate import DEFAULT_SHUT_MS, OutputGate
 
 NOW = 1_000_000
 
 
-def shut_gate() -> Gate:
-    gate = Gate()
+def shut_gate() -> OutputGate:
+    gate = OutputGate()
     gate.failed(NOW)
     return gate
 
 
-def on_trial() -> Gate:
+def on_trial() -> OutputGate:
     gate = shut_gate()
     gate.passed()
     return gate
 
 
 def test_an_open_gate_lets_everything_through() -> None:
-    gate = Gate()
+    gate = OutputGate()
     gate.passed()
     assert gate.is_open
     assert gate.allows(NOW) is None

@@ -95,7 +95,7 @@ def test_lane_stopped_by_a_delivery_can_start_again(
 # Stopping
 
 
-def test_dropped_topic_ends_the_lane(store: Store, topic: Topic, inbox: Inbox) -> None:
+def test_deleted_topic_ends_the_lane(store: Store, topic: Topic, inbox: Inbox) -> None:
     with firing(store, topic, inbox):
         create(store, topic, "a", in_ms=0)
         inbox.wait_for("a")

@@ -6,7 +6,7 @@ import pytest
 
 from chronoline.core.errors import OutputUnavailable, Unpublishable
 from chronoline.core.message import LeasedMessage, NewMessage
-from chronoline.core.output_gate import DEFAULT_SHUT_MS, Gate
+from chronoline.core.output_gate import DEFAULT_SHUT_MS, OutputGate
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.delivery.lane_settings import LaneReport
 from chronoline.delivery.publishing_lane import Confirm, Handover
@@ -371,7 +371,7 @@ def test_only_confirmed_messages_have_a_receipt(store: Store, topic: Topic, outl
 def test_lane_starts_with_the_given_output_gate(
     store: Store, topic: Topic, left_on_trial: bool
 ) -> None:
-    gate = Gate()
+    gate = OutputGate()
     gate.failed(now_ms() - DEFAULT_SHUT_MS)
     if left_on_trial:  # the window before ended without an answer
         gate.passed()

@@ -139,7 +139,7 @@ def test_failed_stop_check_is_repeated(store: Store, topic: Topic, outlet: Outle
 
 
 @pytest.mark.parametrize("how", [TopicNotFound, StoreClosed])
-def test_dropped_topic_or_closed_store_ends_the_window(
+def test_deleted_topic_or_closed_store_ends_the_window(
     store: Store, topic: Topic, outlet: Outlet, how: type[Exception]
 ) -> None:
     before = set(threading.enumerate())

@@ -15,7 +15,13 @@ from typing import Any
 
 from chronoline.log import Log, NewEvent
 
-STEPS = ("/log/objects/", "/log/index/", "/databases/", "/chronoline/log/writer.py", "/log/log.py")
+STEPS = (
+    "/log/objects/",
+    "/log/index/",
+    "/databases/",
+    "/chronoline/log/appender.py",
+    "/log/log.py",
+)
 
 
 class Killer:

@@ -9,7 +9,7 @@ import pytest
 
 from chronoline.core.errors import InvalidInput, OutcomeUnknown
 from chronoline.log import Log, NewEvent, Numbered
-from chronoline.log import writer as writer_module
+from chronoline.log import appender as writer_module
 from chronoline.log.contract import NewChunk
 from chronoline.testing import ManualClock
 from tests.log.internals import index_of, objects_of, upkeep_of
@@ -194,7 +194,7 @@ def test_only_objects_that_are_there_have_rows(
 
 
 def drop_all(log: Log) -> None:
-    """Drops every event, as retention does."""
+    """Deletes every event, as retention does."""
     for head in log.heads("t"):
         index_of(log).trim(log.topic("t").uid, head.partition, before_sequence=head.next_sequence)
 

@@ -405,7 +405,7 @@ def test_following_reader_in_a_fork_raises(
     log: Log, monkeypatch: pytest.MonkeyPatch, group: str | None
 ) -> None:
     def wait(topic_uid: int, seen: int, timeout_s: float) -> bool:
-        raise AssertionError("it waits for ever")
+        raise AssertionError("it waits forever")
 
     fill(log, 1)
     before = log.read("t", group=group)

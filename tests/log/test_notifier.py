@@ -12,7 +12,7 @@ import pytest
 
 from chronoline.core.errors import InvalidInput, StoreUnavailable
 from chronoline.log import Event, Log, NewEvent, Notification
-from chronoline.log.contract import LogTopic, NewChunk, Notice
+from chronoline.log.contract import AppendNotice, LogTopic, NewChunk
 from chronoline.log.index.sqlite import SqliteIndex
 from chronoline.log.notifier import Notices, post_to
 from chronoline.testing import ManualClock
@@ -251,7 +251,7 @@ def test_wait_for_a_fast_clock_does_not_spin(scene: Scene) -> None:
     latency_ms = 60_000
     scene.commit()
     began = scene.index.begin_notice(1, 0, max_latency_ms=latency_ms, now_ms=START_MS + 5_000)
-    assert isinstance(began, Notice)
+    assert isinstance(began, AppendNotice)
     notices = Notices(scene.index, lambda _: None, max_latency_ms=latency_ms)
     notices.appended([(scene.topic, 0)], START_MS)
     (duty,) = notices.due(START_MS)

@@ -83,7 +83,7 @@ def test_concurrently_compacted_events_are_found(log: Log) -> None:
     assert read(reader, 100) == list(range(6, 40))
 
 
-def test_concurrently_dropped_events_are_skipped(log: Log) -> None:
+def test_concurrently_deleted_events_are_skipped(log: Log) -> None:
     fill(log, *[4] * 10)
     reader = reader_of(log)
     assert read(reader, 6) == list(range(6))

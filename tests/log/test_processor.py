@@ -12,7 +12,7 @@ from chronoline.core.limits import MAX_HEADERS
 from chronoline.log import Again, Event, Log, NewEvent
 from chronoline.log.contract import Hold
 from chronoline.log.group_reader import GroupReader
-from chronoline.log.processor import Processing
+from chronoline.log.processor import Processor
 from chronoline.testing import ManualClock
 from tests.log.internals import arrivals_of, index_of, objects_of, readers_of
 
@@ -247,17 +247,17 @@ def test_partition_lost_during_processing_stays_lost(
 def test_attempts_are_forgotten_with_the_partition(scene: Scene) -> None:
     """A reader that follows for years must not remember every failed event."""
     reader = readers_of(scene.log).group_reader(scene.log.topic("t"), "g")
-    processing = Processing(reader, _fail, Again(), None, lambda: False)
+    processor = Processor(reader, _fail, Again(), None, lambda: False)
     for number in range(5):
         batch = reader.next_batch(1)
         assert batch is not None
-        processing.work(*batch)
+        processor.work(*batch)
         fill(scene.log, 1)
         scene.other.seek("t", "g", number + 1)  # past what failed
         reader.beat()
         scene.clock.advance(1_000)
     # That it does not grow is the rule.
-    assert len(processing._attempts) == 1
+    assert len(processor._attempts) == 1
     reader.close()
 
 

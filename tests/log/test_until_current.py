@@ -132,7 +132,7 @@ def test_restart_at_the_time_limit_does_not_nest(
         fill(log, 30)
     with Log(url, clock=clock, notifier=start, max_latency_ms=1) as log:
         while not done.wait(0.01):
-            clock.advance(30_000)  # what waits to be told again
+            clock.advance(30_000)  # for the notices that wait to be sent again
     assert nested == []
 
 

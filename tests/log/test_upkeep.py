@@ -8,9 +8,9 @@ import pytest
 
 from chronoline.core.errors import OutcomeUnknown
 from chronoline.log import Event, Log, catch_up
+from chronoline.log import appender as writer_module
 from chronoline.log import readers as readers_module
 from chronoline.log import upkeep as upkeep_module
-from chronoline.log import writer as writer_module
 from chronoline.log.contract import Chunk, NewChunk
 from chronoline.testing import ManualClock
 from tests.log import timed
@@ -143,9 +143,9 @@ def test_retention_by_size_drops_only_measured_chunks(
         return chunks(*place, from_sequence=from_sequence, limit=limit)
 
     monkeypatch.setattr(index_of(log), "chunks", chunks_and_changes)
-    dropped = log.retain("t", max_bytes=1)
+    deleted = log.retain("t", max_bytes=1)
     monkeypatch.undo()
-    assert dropped == (0 if newest_too else 3)
+    assert deleted == (0 if newest_too else 3)
     kept = [event.sequence for event in log.read("t", follow=False)]
     assert kept == list(range(0 if newest_too else 3, 7))
 

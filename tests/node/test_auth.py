@@ -10,7 +10,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from chronoline.broker.auth import Door, Tokens
 from chronoline.node.auth import request_check
-from chronoline.timers.http.responses import Refusal
+from chronoline.timers.http.responses import HttpRefusal
 
 OPEN = Door()
 
@@ -20,7 +20,7 @@ def _ask(door: Door, host: str = "127.0.0.1", **headers: str) -> None:
 
 
 def _refused(door: Door, host: str = "127.0.0.1", **headers: str) -> HTTPStatus:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(HttpRefusal) as caught:
         _ask(door, host, **headers)
     return caught.value.status
 

@@ -12,7 +12,7 @@ import pytest
 from chronoline.core.limits import MAX_BODY_BYTES
 from chronoline.core.permissions import System
 from chronoline.core.topic import Topic, TopicSettings
-from chronoline.pipe.intake import ORIGIN_HEADER, REASON_HEADER, RecordIntake
+from chronoline.pipe.intake import ORIGIN_HEADER, REASON_HEADER, PipeIntake
 from chronoline.stores.contract import MAX_BATCH, Store
 from chronoline.stores.factory import open_store
 from chronoline.stores.inputs import ClaimLost, Tally
@@ -45,11 +45,11 @@ def topic(store: Store) -> Topic:
     return store.create_topic("pipe", TopicSettings(dedupe_ms=0), now_ms=START_MS)
 
 
-def taker(store: Store, topic: Topic, partitions: int = 2) -> RecordIntake:
+def taker(store: Store, topic: Topic, partitions: int = 2) -> PipeIntake:
     starts = dict.fromkeys(range(partitions), 0)
     until_ms = START_MS + 60_000
     claims = store.claim_inputs("pipe/in", starts, "node", until_ms=until_ms, now_ms=START_MS)
-    return RecordIntake(
+    return PipeIntake(
         store,
         topic.uid,
         {claim.partition: claim for claim in claims},

@@ -15,7 +15,8 @@ PAGES = ("README.md", "CONTRIBUTING.md", "docs")
 
 BEGINNING = re.compile(r"(?:^|(?<=[.:;] ))(?:What|Whoever|Those|Who)\b(?![^.]*\?)")
 PHRASE = re.compile(
-    r"\b[Ww]hoever\b|\bso (?:many|long|often)\b(?! as\b)|\bfor as long as that is\b|\bgone by\b",
+    r"\b[Ww]hoever\b|\bso (?:many|long|often)\b(?! as\b)|\bfor as long as that is\b|\bgone by\b"
+    r"|\b(?:is|are|was|were|be|been) told\b|\bsomebody\b|\bfor ever\b|\bspeaks? against\b|\bcomes? round\b",
     re.I,
 )
 FENCE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
@@ -74,6 +75,7 @@ def test_documentation_reads_as_plain_english(page: str) -> None:
         "Whoever comes last has it.",
         "The line is lost. Those who wait are woken.",
         "After so many attempts it is given up.",
+        "The node was told of two timers.",
     ],
 )
 def test_riddles_are_found(text: str) -> None:
@@ -91,3 +93,56 @@ def test_riddles_are_found(text: str) -> None:
 )
 def test_plain_sentences_pass(text: str) -> None:
     assert problems_of(text) == []
+
+
+# Names
+
+OF_THE_SDK_AND_THE_STORE = {"DeadLetter", "Lease", "Message", "Outcome", "Topic", "TopicSettings"}
+"""Users of the SDK and of a store meet each of them under one name: once in `client`, once in `core`."""
+NO_VERBS = {"BucketMissing", "Finding", "ObjectMissing", "TableMissing"}
+"""Classes that end in -ing, and are nouns or adjectives."""
+
+
+def classes_of(room: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / room).rglob("*.py")):
+        if not path.name.endswith("_pb2.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    found.setdefault(node.name, []).append(
+                        f"{path.relative_to(ROOT)}:{node.lineno}"
+                    )
+    return found
+
+
+def test_class_names_are_unique() -> None:
+    twice = [
+        f"{name} in {', '.join(places)}"
+        for name, places in classes_of("chronoline").items()
+        if len(places) > 1
+        and (
+            name not in OF_THE_SDK_AND_THE_STORE
+            or sorted(place.split("/")[1] for place in places) != ["client", "core"]
+        )
+    ]
+    assert twice == []
+
+
+def test_classes_are_named_by_nouns() -> None:
+    classes = classes_of("chronoline").items()
+    assert [
+        places for name, places in classes if name.endswith("ing") and name not in NO_VERBS
+    ] == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_modules_are_not_imported_as_verbs(room: str) -> None:
+    aliases = [
+        f"{path.relative_to(ROOT)}: {alias.asname}"
+        for path in sorted((ROOT / room).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+        if re.search(r"ing(?:_module)?$", alias.asname or "")
+    ]
+    assert aliases == []

@@ -21,7 +21,7 @@ from chronoline.runtime.process_family import (
     start_guard,
 )
 
-# A parent whose child has left its session, as PostgreSQL's do. Both wait for ever.
+# A parent whose child has left its session, as PostgreSQL's do. Both wait forever.
 FAMILY = """
 import subprocess, sys
 child = subprocess.Popen(

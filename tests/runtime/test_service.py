@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from chronoline.broker import auth
-from chronoline.broker.context import Parts
+from chronoline.broker.context import BrokerContext
 from chronoline.broker.grpc.server import GrpcEdge
 from chronoline.broker.http.poller import Pollers
 from chronoline.broker.http.server import HttpEdge
 from chronoline.broker.store_watch import StoreWatch
-from chronoline.broker.targets.calls import Calls
+from chronoline.broker.targets.policy import TargetPolicy
 from chronoline.broker.targets.targets import Targets
-from chronoline.callbacks.address_guard import Guard
+from chronoline.callbacks.address_guard import AddressGuard
 from chronoline.callbacks.caller import Caller
 from chronoline.core.errors import InvalidInput
 from chronoline.delivery.firing_lane import FiringLane
@@ -32,7 +32,7 @@ from chronoline.pipe.spark.queries import SupervisedQuery
 from chronoline.pipe.upkeep import PipeUpkeep
 from chronoline.runtime.child_process import LineProcess
 from chronoline.runtime.control import Control
-from chronoline.runtime.service import AsyncService, Closing, Service
+from chronoline.runtime.service import AsyncService, Closable, Service
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 from chronoline.testing.broker import LocalBroker
@@ -101,7 +101,7 @@ def test_failed_start_stops_the_service() -> None:
     asyncio.run(play())
 
 
-class Door(Closing):
+class Door(Closable):
     closed = 0
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ def test_failing_block_closes_too() -> None:
 
 def test_close_must_be_implemented() -> None:
     with pytest.raises(TypeError, match="close"):
-        Closing()  # type: ignore[abstract]  # on purpose
+        Closable()  # type: ignore[abstract]  # on purpose
 
 
 # All services
@@ -191,42 +191,42 @@ def test_service_ends_once_whatever_is_called_twice(
 # Services of an event loop
 
 
-def watch(parts: Parts, store: Store, folder: Path) -> StoreWatch:
+def watch(parts: BrokerContext, store: Store, folder: Path) -> StoreWatch:
     return StoreWatch(store, parts.access, lambda _: None, list)
 
 
-def targets(parts: Parts, store: Store, folder: Path) -> Targets:
-    return Targets(parts, Calls(caller=Caller(Guard(()))))
+def targets(parts: BrokerContext, store: Store, folder: Path) -> Targets:
+    return Targets(parts, TargetPolicy(caller=Caller(AddressGuard(()))))
 
 
-def pollers(parts: Parts, store: Store, folder: Path) -> Pollers:
+def pollers(parts: BrokerContext, store: Store, folder: Path) -> Pollers:
     return Pollers(parts)
 
 
-def grpc(parts: Parts, store: Store, folder: Path) -> GrpcEdge:
+def grpc(parts: BrokerContext, store: Store, folder: Path) -> GrpcEdge:
     return GrpcEdge(parts, auth.Door(), roles=(), **AT)
 
 
-def http(parts: Parts, store: Store, folder: Path) -> HttpEdge:
+def http(parts: BrokerContext, store: Store, folder: Path) -> HttpEdge:
     return HttpEdge(parts, auth.Door(), roles=(), **AT)
 
 
-def broker(parts: Parts, store: Store, folder: Path) -> BrokerService:
+def broker(parts: BrokerContext, store: Store, folder: Path) -> BrokerService:
     at = ("127.0.0.1", 0)
     return BrokerService(store, grpc_address=at, http_address=at)
 
 
-def timers(parts: Parts, store: Store, folder: Path) -> TimerService:
+def timers(parts: BrokerContext, store: Store, folder: Path) -> TimerService:
     return TimerService(ServiceOptions(**AT, data=folder))
 
 
-def caller(parts: Parts, store: Store, folder: Path) -> Caller:
-    return Caller(Guard(()))
+def caller(parts: BrokerContext, store: Store, folder: Path) -> Caller:
+    return Caller(AddressGuard(()))
 
 
 @pytest.mark.parametrize("make", [watch, targets, pollers, grpc, http, broker, timers, caller])
 def test_async_service_ends_once_whatever_is_called_twice(
-    store: Store, tmp_path: Path, make: Callable[[Parts, Store, Path], AsyncService]
+    store: Store, tmp_path: Path, make: Callable[[BrokerContext, Store, Path], AsyncService]
 ) -> None:
     async def scene() -> None:
         async with BrokerService(store, grpc_address=("127.0.0.1", 0)) as node:

@@ -75,7 +75,7 @@ def empty(store: Store) -> None:
         store.delete_topic(topic.uid, now_ms=NOW)
     while store.purge(limit=10_000, now_ms=NOW):
         pass
-    # An engine may remember the uids of dropped topics for a while; this forgets them too.
+    # An engine may remember the uids of deleted topics for a while; this forgets them too.
     store.purge(limit=10_000, now_ms=MAX_TIME_MS)
 
 

@@ -62,7 +62,7 @@ _start: Barrier | None = None
 
 
 def _set_start(start: Barrier) -> None:
-    global _start  # noqa: PLW0603 - a process of the pool is told it once, before its first task
+    global _start  # noqa: PLW0603 - a process of the pool gets it once, before its first task
     _start = start
 
 

@@ -276,7 +276,7 @@ def test_an_invalid_record_changes_nothing(line: Line, bad: Entry, match: str) -
     assert line.store.input_accounts(SOURCE)[0].tally == Tally()
 
 
-def test_a_dropped_topic_takes_nothing_in(line: Line) -> None:
+def test_a_deleted_topic_takes_nothing_in(line: Line) -> None:
     held = claim(line.store)
     line.store.delete_topic(line.uid, now_ms=NOW)
     with pytest.raises(TopicNotFound):

@@ -92,10 +92,10 @@ def test_topics_do_not_see_each_others_messages(make_line: MakeLine) -> None:
     assert [each.body for each in other.reserve().leased] == [b"other"]
 
 
-# Dropping
+# Deleting
 
 
-def test_a_dropped_topic_is_gone_for_everybody(make_line: MakeLine) -> None:
+def test_a_deleted_topic_is_gone_for_everybody(make_line: MakeLine) -> None:
     line = make_line()
     assert line.drop()
     assert line.store.find_topic(line.topic.name) is None

@@ -11,7 +11,7 @@ from chronoline.core.permissions import System
 from chronoline.stores.contract import Counts, Store
 from tests.stores.conftest import Engine
 from tests.stores.line import NOW, OWNERS, Line, MakeLine, ids, leases_of, new, words
-from tests.stores.test_conformance_dropped import CALLS, fill
+from tests.stores.test_conformance_deleted import CALLS, fill
 
 DEDUPE = 2 * SETTLED_AFTER_MS
 """Long enough for every version to be settled when it is over."""
@@ -134,7 +134,7 @@ def test_dead_letters_of_topics_that_keep_none_are_purged(make_line: MakeLine, b
     assert other.create(new("dead")) == ["done"]
 
 
-def test_dropped_topic_is_purged_in_steps(make_line: MakeLine) -> None:
+def test_deleted_topic_is_purged_in_steps(make_line: MakeLine) -> None:
     line, other = make_line(max_attempts=1), make_line()
     fill(line)
     line.put(*(f"m{number}" for number in range(20)), body=b"x" * 5_000)
@@ -149,7 +149,7 @@ def test_dropped_topic_is_purged_in_steps(make_line: MakeLine) -> None:
     assert line.store.create_topic(line.topic.name, now_ms=NOW).name == line.topic.name
 
 
-def test_a_live_lease_does_not_keep_a_dropped_topic(make_line: MakeLine) -> None:
+def test_a_live_lease_does_not_keep_a_deleted_topic(make_line: MakeLine) -> None:
     line = make_line()
     line.put("a")
     line.take()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.stores.conftest import Engine
 from tests.stores.line import NOW, Line, new, words
-from tests.stores.test_conformance_dropped import CALLS
+from tests.stores.test_conformance_deleted import CALLS
 
 # A store in memory is copied by a fork, like everything else.
 pytestmark = pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)

@@ -22,7 +22,7 @@ def test_own_notices_do_not_prevent_looks(
     watch = LocalWatch(lambda: bool(next(looks)), look_every_s=0.01)
     heard = []
     for _ in range(20):
-        watch.tell(OWN)  # there is always a notice
+        watch.notify(OWN)  # there is always a notice
         heard += watch.wait(1)
     assert Notice() in heard
     assert heard.count(OWN) == 20
@@ -32,7 +32,7 @@ def test_watch_keeps_to_its_look_interval() -> None:
     looks = count()
     watch = LocalWatch(lambda: bool(next(looks)), look_every_s=3_600)
     for _ in range(100):
-        watch.tell(OWN)
+        watch.notify(OWN)
         assert watch.wait(1) == [OWN]
     assert next(looks) == 0
 

@@ -42,7 +42,7 @@ def ack(store: Store, uid: int, leases: list[Lease], now_ms: int) -> None:
 
 
 def write(store: Store, uid: int, run: str) -> None:
-    """Creates a batch, cancels a quarter of it, leases and acks some of what is left, for ever."""
+    """Creates a batch, cancels a quarter of it, leases and acks some of what is left, forever."""
     clock, number = SystemClock(), 0
     topic = store.get_topic(uid)
     while True:

@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 
 from chronoline.timers.membership import Membership, replicas_of
-from chronoline.timers.plan import Plan
+from chronoline.timers.plan import TimerPlan
 from chronoline.timers.replica import Replica
 from chronoline.timers.timer import Timer
 
@@ -56,7 +56,7 @@ class Scenario:
     # Commands
 
     def _do_cluster(self, *words: str) -> Iterator[str]:
-        """`cluster staying=A,B leaving=C`: what every node is told."""
+        """`cluster staying=A,B leaving=C`: the list that every node gets."""
         lists = {
             name: tuple(members.split(",")) for name, members in (each.split("=") for each in words)
         }
@@ -80,7 +80,7 @@ class Scenario:
             and replicas_of(each, factor, membership.after) == after
         )
         self._ids[name], self._names[timer_id] = timer_id, name
-        plan = Plan(
+        plan = TimerPlan(
             interval_ms=60_000, repeat_for_ms=60_000, uri="http://x/", opaque=name, factor=factor
         )
         earlier = Membership(membership.before)
@@ -112,7 +112,7 @@ class Scenario:
         yield from self._post(asker)
 
     def _do_references(self, sender: str, leaver: str) -> Iterator[str]:
-        """A DELETE: a node that leaves is told what another has dealt with."""
+        """A DELETE: a node that leaves learns what another has dealt with."""
         for timer_id, level in self._taken.get(sender, []):
             self._nodes[leaver].known_by(timer_id, level, _NOW_MS)
             name = self._names[timer_id]
@@ -130,7 +130,7 @@ class Scenario:
         replica = self._nodes[node]
         timer_id = self._ids[name]
         factor = int(next(word for word in at if word.isdecimal()))
-        plan = Plan(
+        plan = TimerPlan(
             interval_ms=60_000, repeat_for_ms=60_000, uri="http://x/", opaque=name, factor=factor
         )
         nodes = [word for word in at if not word.isdecimal()]

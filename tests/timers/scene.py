@@ -139,7 +139,7 @@ class Cluster:
         self.nodes_file = folder / "nodes.toml"
 
     def write(self, **lists: Sequence[str]) -> None:
-        """The list of nodes, which they read when they start or are told to."""
+        """The list of nodes, which they read when they start, or when asked."""
         text = "\n".join(f"{name} = {json.dumps(list(nodes))}" for name, nodes in lists.items())
         self.nodes_file.write_text(text)
 

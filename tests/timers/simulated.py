@@ -3,7 +3,7 @@
 Calls wait for a place at their receiver, and take the time that it takes to answer.
 
 The rooms around a node are as simple as they can be: a link that fails remembers which timers the other was
-to be told of, and tells it when it is back; a node that starts asks everybody for what it is to keep.
+to get, and sends it when it is back; a node that starts asks everybody for what it is to keep.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from chronoline.callbacks.caller import CallLimits, Place
+from chronoline.callbacks.caller import CallLimits, Endpoint
 from chronoline.timers.call_queue import CallQueue
 from chronoline.timers.membership import Membership
-from chronoline.timers.plan import Plan
-from chronoline.timers.replica import Attempts, Call, Missed, Replica
+from chronoline.timers.plan import TimerPlan
+from chronoline.timers.replica import Attempts, Callback, Missed, Replica
 from chronoline.timers.timer import Timer
 
 WALL_CLOCKS_MS = 20
-CLIENT: Place = ("client", 80)
+CLIENT: Endpoint = ("client", 80)
 """The receiver of all timers."""
 
 
@@ -55,8 +55,8 @@ class UnderWay:
     """A call that has begun, and when it is over."""
 
     ends_ms: int
-    place: Place
-    call: Call
+    place: Endpoint
+    call: Callback
     succeeds: bool
 
 
@@ -88,7 +88,7 @@ class Simulation:
         # Pops that were not called, since it was too late: labels and sequence numbers.
         self.missed: set[tuple[str, int]] = set()
         self.lives = 0
-        self.on_call: Callable[[str, Call], object] = lambda _, __: None
+        self.on_call: Callable[[str, Callback], object] = lambda _, __: None
         # Whether the client answers callbacks with success.
         self.answers = True
         # How long it takes to answer.
@@ -120,7 +120,7 @@ class Simulation:
 
     # Clients.
 
-    def change(self, name: str, timer_id: int, plan: Plan | None, *, factor: int) -> str:
+    def change(self, name: str, timer_id: int, plan: TimerPlan | None, *, factor: int) -> str:
         """A client's request at a node: empty if it was refused, `some` or `all` keepers have it."""
         node = self.nodes[name]
         if not node.is_up:
@@ -324,7 +324,7 @@ class Simulation:
             assert now_ms >= start_ms + next_one * plan.interval_ms, "it was not too late"
             self.missed.add((plan.opaque, number))
 
-    def _begin(self, name: str, place: Place, timer_id: int) -> None:
+    def _begin(self, name: str, place: Endpoint, timer_id: int) -> None:
         node = self.nodes[name]
         call = node.replica.begin(timer_id, self.now_of(name))
         if call is None:

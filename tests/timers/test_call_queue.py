@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronoline.callbacks.caller import CallLimits, Place, place_of
+from chronoline.callbacks.caller import CallLimits, Endpoint, endpoint_of
 from chronoline.timers.call_queue import CallQueue
 from tests.deadline import run_scene, until
 from tests.timers.scene import HOUR_MS, all_calling, timer
 
-_ONE: Place = ("one", 80)
-_OTHER: Place = ("other", 80)
+_ONE: Endpoint = ("one", 80)
+_OTHER: Endpoint = ("other", 80)
 
 
 def _queue(*, for_each_host: int = 2, in_all: int = 10) -> CallQueue:
     return CallQueue(CallLimits(for_each_host=for_each_host, in_all=in_all))
 
 
-def _take_all(queue: CallQueue) -> list[tuple[Place, int]]:
+def _take_all(queue: CallQueue) -> list[tuple[Endpoint, int]]:
     taken = []
     while (turn := queue.take()) is not None:
         taken.append(turn)
@@ -54,7 +54,7 @@ def test_timer_is_queued_once() -> None:
     queue.put(_ONE, 1)
     queue.put(_ONE, 2)
     queue.put(_ONE, 1)  # it keeps its place
-    queue.put(_OTHER, 2)  # it was replaced, and calls somebody else
+    queue.put(_OTHER, 2)  # it was replaced, and calls another host
     assert len(queue) == 2
     assert _take_all(queue) == [(_ONE, 1), (_OTHER, 2)]
 
@@ -67,7 +67,7 @@ def test_timer_is_queued_once() -> None:
 def test_limits_hold_and_nothing_is_left_behind(steps: list[tuple[str, int]]) -> None:
     queue = _queue(for_each_host=2, in_all=3)
     places = [("a", 1), ("b", 1), ("c", 1)]
-    under_way: list[Place] = []
+    under_way: list[Endpoint] = []
     for what, number in steps:
         if what == "put":
             queue.put(places[number % 3], number)
@@ -105,7 +105,7 @@ def test_changed_timer_is_neither_popped_nor_failed(tmp_path: Path, replaced: bo
                 assert (await nodes.ask(method, f"/timers/{each['id']}", body)).status == 200
             answers.set()
             # That queued calls have no task is the rule.
-            await until(lambda: not node.waiting_at(place_of(receiver.uri)) and not node._tasks)
+            await until(lambda: not node.waiting_at(endpoint_of(receiver.uri)) and not node._tasks)
             assert len(receiver.popped) == 1
             text = node.metrics.text().decode()
             assert "chronoline_timers_pops_total 1.0" in text
@@ -119,7 +119,7 @@ def test_queued_timers_have_no_tasks(tmp_path: Path) -> None:
     async def scene() -> None:
         async with all_calling(tmp_path, 20) as (receiver, nodes, answers):
             node = nodes.node(0)
-            assert (len(node._tasks), node.waiting_at(place_of(receiver.uri))) == (1, 19)
+            assert (len(node._tasks), node.waiting_at(endpoint_of(receiver.uri))) == (1, 19)
             answers.set()
             await receiver.count(20)
 
@@ -133,7 +133,7 @@ def test_pops_during_a_queued_call_count_as_missed(tmp_path: Path) -> None:
             body = timer(receiver.uri, interval_ms=20, repeat_for_ms=HOUR_MS, opaque="beat")
             made = await nodes.ask("POST", "/timers", body)
             timer_id = int(made.location.rpartition("/")[2][:16], 16)
-            await until(lambda: node.waiting_at(place_of(receiver.uri)) == 1)
+            await until(lambda: node.waiting_at(endpoint_of(receiver.uri)) == 1)
             queued = node.replica.get(timer_id)
             assert queued is not None
             await until(lambda: node.now_ms() > queued.start_ms + 100)

@@ -25,7 +25,7 @@ def test_peer_gets_the_later_of_two_records(tmp_path: Path) -> None:
             assert old is not None
             new = replace(old, version=Version(old.version.number + 1, old.version.giver))
             peer = one.peers[nodes.names[1]]
-            told = [peer.tell(new), peer.tell(replace(old, popped=1))]
+            told = [peer.send(new), peer.send(replace(old, popped=1))]
             for each in told:
                 assert await each is not None
             held = other.replica.get(timer_id)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from chronoline.timers.membership import Membership, replicas_of
-from chronoline.timers.plan import Plan
-from chronoline.timers.replica import Attempts, Call
+from chronoline.timers.plan import TimerPlan
+from chronoline.timers.replica import Attempts, Callback
 from tests.timers.simulated import WALL_CLOCKS_MS, Simulation
 
 _NAMES = ("a", "b", "c", "d", "e")
@@ -17,7 +17,7 @@ _INDEX = st.integers(0, 50)
 
 
 class Histories(RuleBasedStateMachine):
-    """A cluster of three to five nodes and a client that remembers what it was told."""
+    """A cluster of three to five nodes and a client that remembers its answers."""
 
     @initialize()
     def begin(self) -> None:
@@ -26,7 +26,7 @@ class Histories(RuleBasedStateMachine):
         self.cluster.on_call = self._call_begins
         # The possible states of each timer: the last change that all keepers took and the later ones that
         # only some took. None is a deletion. Sides of a split network do not agree on which came last.
-        self.wanted: dict[int, list[tuple[Plan | None, int]]] = {}
+        self.wanted: dict[int, list[tuple[TimerPlan | None, int]]] = {}
         # The labels that were replaced or deleted everywhere and may not pop again.
         self.gone: set[str] = set()
         # By label, the nodes that answered that it was replaced or deleted.
@@ -50,7 +50,7 @@ class Histories(RuleBasedStateMachine):
             return
         factor = self.factors.setdefault(timer_id, factor)
         self.labels += 1
-        plan = Plan(
+        plan = TimerPlan(
             interval_ms=interval_ms,
             repeat_for_ms=interval_ms * pops,
             uri="http://client/",
@@ -64,7 +64,7 @@ class Histories(RuleBasedStateMachine):
         if name in self.cluster.nodes and timer_id in self.factors:
             self._change(name, timer_id, None)
 
-    def _change(self, name: str, timer_id: int, plan: Plan | None) -> None:
+    def _change(self, name: str, timer_id: int, plan: TimerPlan | None) -> None:
         # Of two changes that nodes make without hearing of each other the later one wins, if it is later by
         # more than their clocks differ.
         self.cluster.advance(self.cluster.now_ms + WALL_CLOCKS_MS + 1)
@@ -79,7 +79,7 @@ class Histories(RuleBasedStateMachine):
         if taken:
             self.wanted.setdefault(timer_id, [(None, 0)]).append((plan, asked_ms))
 
-    def _note_gone(self, timer_id: int, plan: Plan | None) -> None:
+    def _note_gone(self, timer_id: int, plan: TimerPlan | None) -> None:
         """The holders of the new timer have answered that the old ones are gone."""
         held = {
             name: timer
@@ -91,7 +91,7 @@ class Histories(RuleBasedStateMachine):
                 knows = {name for name, timer in held.items() if timer.plan == plan}
                 self.gone_at.setdefault(old.opaque, set()).update(knows)
 
-    def _call_begins(self, name: str, call: Call) -> None:
+    def _call_begins(self, name: str, call: Callback) -> None:
         """INVARIANT 42, whatever waited in a queue."""
         assert name not in self.gone_at.get(call.plan.opaque, ()), f"{call} was changed"
         self.tried.add((call.plan.opaque, call.sequence))

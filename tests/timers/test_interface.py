@@ -16,7 +16,7 @@ from aiohttp.test_utils import make_mocked_request
 from chronoline.core.errors import InvalidInput
 from chronoline.node.timer_service import ServiceOptions, TimerService
 from chronoline.runtime.child_process import free_addresses
-from chronoline.timers.http.responses import Refusal, read_body
+from chronoline.timers.http.responses import HttpRefusal, read_body
 from tests.deadline import run_scene, until
 from tests.timers.scene import Answered, Cluster, cluster, receiving, timer
 
@@ -336,7 +336,7 @@ def test_missing_body_times_out() -> None:
         payload = StreamReader(protocol, 1_000)
         payload.feed_data(b"{")
         request = make_mocked_request("POST", "/", {"Content-Length": "9"}, payload=payload)
-        with pytest.raises(Refusal, match="did not come") as caught:
+        with pytest.raises(HttpRefusal, match="did not come") as caught:
             await read_body(request, 1_000, patience_s=0.01)
         assert caught.value.status == 408
 

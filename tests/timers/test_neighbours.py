@@ -14,8 +14,8 @@ from aiohttp import web
 from chronoline.core.errors import StoreFull, StoreUnavailable
 from chronoline.node.timer_service import ServiceOptions, TimerService
 from chronoline.timers import peers, replica, views
-from chronoline.timers.intake import RecordIntake
 from chronoline.timers.node import TimerNode
+from chronoline.timers.peer_records import PeerRecords
 from chronoline.timers.peers import Link, Peer
 from chronoline.timers.timer import Timer, Version
 from tests.deadline import run_scene, until
@@ -30,7 +30,7 @@ from tests.timers.scene import (
     timer,
 )
 
-INTAKE = RecordIntake(
+INTAKE = PeerRecords(
     problem=lambda _, __: None, now_ms=lambda: 0, wall_ms=lambda: 0, refused=lambda _: None
 )
 
@@ -152,7 +152,7 @@ def test_refused_record_counts_as_not_taken() -> None:
             deleted = Timer(
                 id=1, version=Version(1, "me"), plan=None, start_ms=0, replicas=("me",), view=""
             )
-            assert await peer.tell(deleted) is None
+            assert await peer.send(deleted) is None
             assert peer.is_away
             await peer.stop()
 
@@ -307,7 +307,7 @@ def test_change_taken_by_a_first_try_may_pop(
             )
             ahead.replica.put_back(change.timer, ahead.now_ms())
             # A node that dies between two steps.
-            tell, tries = TimerNode._tell, []
+            tell, tries = TimerNode._send_record, []
 
             async def die_after_the_first(self: TimerNode, *told: Any) -> Any:
                 if self is asked:
@@ -316,7 +316,7 @@ def test_change_taken_by_a_first_try_may_pop(
                         peer.is_away |= len(tries) == 2
                 return await tell(self, *told)
 
-            monkeypatch.setattr(TimerNode, "_tell", die_after_the_first)
+            monkeypatch.setattr(TimerNode, "_send_record", die_after_the_first)
             answer = await nodes.ask("PUT", f"/timers/{timer_id:016x}-2", timer(NOWHERE), at=2)
             assert (answer.status, len(tries)) == (503, 2)
             assert b"may pop" in answer.body

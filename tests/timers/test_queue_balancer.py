@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.callbacks.caller import CallLimits, place_of
+from chronoline.callbacks.caller import CallLimits, endpoint_of
 from chronoline.timers import queue_balancer
 from chronoline.timers.membership import replicas_of
 from tests.deadline import run_scene, until
@@ -49,11 +49,13 @@ def test_ceded_calls_of_a_long_queue_run_once(
                 assert made.headers["X-Copies"] == "2/2"
             if answers_requests:
                 await receiver.count(2 * _AT_ONCE)
-                await until(lambda: second.waiting_at(place_of(receiver.uri)) > 0)
-                assert first.waiting_at(place_of(receiver.uri)) < _TIMERS - 2 * _AT_ONCE
+                await until(lambda: second.waiting_at(endpoint_of(receiver.uri)) > 0)
+                assert first.waiting_at(endpoint_of(receiver.uri)) < _TIMERS - 2 * _AT_ONCE
             else:
                 await receiver.count(_AT_ONCE)
-                await until(lambda: first.waiting_at(place_of(receiver.uri)) == _TIMERS - _AT_ONCE)
+                await until(
+                    lambda: first.waiting_at(endpoint_of(receiver.uri)) == _TIMERS - _AT_ONCE
+                )
             answers.set()
             await receiver.count(_TIMERS)
             await until(lambda: not any(nodes.node(at).replica.tally.waiting for at in (0, 1)))

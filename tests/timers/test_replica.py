@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronoline.timers.membership import Membership, replicas_of
-from chronoline.timers.plan import Plan
-from chronoline.timers.replica import Attempts, Call, Replica
+from chronoline.timers.plan import TimerPlan
+from chronoline.timers.replica import Attempts, Callback, Replica
 from tests.timers.simulated import WALL_CLOCKS_MS, Simulation
 
 _ID = 7
 
 
-def _plan(interval_ms: int = 10_000, pops: int = 1, factor: int = 2, label: str = "x") -> Plan:
-    return Plan(
+def _plan(interval_ms: int = 10_000, pops: int = 1, factor: int = 2, label: str = "x") -> TimerPlan:
+    return TimerPlan(
         interval_ms=interval_ms,
         repeat_for_ms=interval_ms * pops,
         uri="http://client/",
@@ -28,7 +28,7 @@ def _plan(interval_ms: int = 10_000, pops: int = 1, factor: int = 2, label: str 
 
 
 def _cluster(
-    plan: Plan, *, attempts: Attempts | None = None
+    plan: TimerPlan, *, attempts: Attempts | None = None
 ) -> tuple[Simulation, tuple[str, ...], int]:
     """Three nodes, of which some keep the timer; the nodes in order, and when it was asked for."""
     cluster = Simulation("abc", attempts=attempts)
@@ -45,7 +45,7 @@ def _run(cluster: Simulation, ms: int, *, every_ms: int = 1) -> None:
         cluster.deliver_all()
 
 
-def _begun(replica: Replica, now_ms: int) -> Call:
+def _begun(replica: Replica, now_ms: int) -> Callback:
     """The call of the timer, whose turn has come."""
     (timer,) = replica.take_due(now_ms, 10)
     call = replica.begin(timer.id, now_ms)
@@ -133,7 +133,7 @@ def test_backup_waits_for_a_node_that_died_after_restart() -> None:
 
 def test_timer_without_interval_pops_once_at_once() -> None:
     cluster, nodes, asked_ms = _cluster(
-        Plan(interval_ms=0, repeat_for_ms=0, uri="u", opaque="x", factor=2)
+        TimerPlan(interval_ms=0, repeat_for_ms=0, uri="u", opaque="x", factor=2)
     )
     _run(cluster, 30_000, every_ms=10)
     assert [(pop.node, pop.at_ms - asked_ms, pop.sequence) for pop in cluster.pops] == [
@@ -142,7 +142,7 @@ def test_timer_without_interval_pops_once_at_once() -> None:
 
 
 def test_timer_that_ends_before_its_pop_never_pops() -> None:
-    plan = Plan(interval_ms=5_000, repeat_for_ms=4_999, uri="u", opaque="x", factor=2)
+    plan = TimerPlan(interval_ms=5_000, repeat_for_ms=4_999, uri="u", opaque="x", factor=2)
     cluster, _, _ = _cluster(plan)
     _run(cluster, 30_000, every_ms=100)
     assert cluster.pops == []

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronoline.core.errors import InvalidInput
-from chronoline.timers.plan import Plan
+from chronoline.timers.plan import TimerPlan
 from chronoline.timers.requests import read_plan
 
 _CALLBACK = {"http": {"uri": "http://127.0.0.1:9000/pop", "opaque": "hello"}}
@@ -23,7 +23,7 @@ def _body(timing: Any = None, **others: Any) -> bytes:
 
 
 def test_the_smallest_request() -> None:
-    assert read_plan(_body(), factor=None) == Plan(
+    assert read_plan(_body(), factor=None) == TimerPlan(
         interval_ms=5_000,
         repeat_for_ms=5_000,
         uri="http://127.0.0.1:9000/pop",

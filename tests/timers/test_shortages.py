@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from chronoline.runtime.admission import Admission
-from chronoline.timers.peers import Link, Peer, Short
+from chronoline.timers.peers import Link, OutOfResources, Peer
 from tests.deadline import run_scene, until
 from tests.descriptors import no_descriptors
 from tests.timers.scene import HOUR_MS, NOWHERE, cluster, timer
@@ -37,9 +37,9 @@ def test_local_shortage_does_not_mark_a_peer_away(
                 intake=one.intake,
             )
             with no_descriptors():
-                assert await peer.tell(record) is None  # nothing was told, and nobody waits
+                assert await peer.send(record) is None  # nothing was sent, and nothing waits
                 assert peer.is_short
-                with pytest.raises(Short, match="short of descriptors"):
+                with pytest.raises(OutOfResources, match="short of descriptors"):
                     await link.ask("GET", "/v1/nodes")
             await until(lambda: not peer.is_away)
             assert not peer.is_short

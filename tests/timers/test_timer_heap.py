@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronoline.timers.timer_heap import Wheel
+from chronoline.timers.timer_heap import TimerHeap
 
 _MOVES = st.lists(
     st.tuples(st.integers(0, 5), st.one_of(st.none(), st.integers(0, 50))), max_size=60
@@ -16,7 +16,7 @@ _MOVES = st.lists(
 def test_it_is_a_sorted_dictionary(
     moves: list[tuple[int, int | None]], now_ms: int, limit: int
 ) -> None:
-    wheel = Wheel()
+    wheel = TimerHeap()
     model: dict[int, int] = {}
     for timer_id, at_ms in moves:
         if at_ms is None:
@@ -32,7 +32,7 @@ def test_it_is_a_sorted_dictionary(
 
 
 def test_leftovers_do_not_pile_up() -> None:
-    wheel = Wheel()
+    wheel = TimerHeap()
     for at_ms in range(100_000):
         wheel.put(1, at_ms)
     assert wheel.take(10**9, 10) == [1]

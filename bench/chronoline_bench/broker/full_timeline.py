@@ -11,7 +11,7 @@ from statistics import median
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 from chronoline_bench.broker.stage import ENGINES, MOST_CONSUMERS, BrokerStage, people
 from chronoline_bench.broker.targets import Broker, BrokerTarget
 from chronoline_bench.harness.passage import Passage
@@ -107,7 +107,7 @@ def _carry(
     )
 
 
-class MemoryWatch(Closing):
+class MemoryWatch(Closable):
     """Samples the memory of a process until `close`."""
 
     def __init__(self, pid: int, every_s: float) -> None:

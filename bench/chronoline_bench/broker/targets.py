@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from chronoline.core.topic import Topic, TopicSettings
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.broker.beanstalk import Beanstalk
 from chronoline_bench.broker.lines import QUERIES
@@ -85,7 +85,7 @@ class BrokerTarget(Target):
         return range(messages)
 
 
-class Broker(Closing):
+class Broker(Closable):
     """A broker in a process of its own, and its database."""
 
     def __init__(self, database: Database, node: AgentProcess) -> None:
@@ -163,7 +163,7 @@ class TableTarget(Target):
         return psycopg.connect(self._url, autocommit=True)
 
 
-class Table(Closing):
+class Table(Closable):
     """The database of the hand-written queue."""
 
     def __init__(self, server: PostgresServer, name: str) -> None:

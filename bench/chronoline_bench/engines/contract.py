@@ -16,7 +16,7 @@ from chronoline.core.ids import bucket_of
 from chronoline.core.message import NewMessage
 from chronoline.core.topic import Topic
 from chronoline.runtime.clock import SystemClock
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 from chronoline.stores.contract import Store
 from chronoline.stores.stripes import stripe_of
 from chronoline_bench.rounds import Stopwatch
@@ -66,7 +66,7 @@ def raw_row(topic: Topic, message: NewMessage, now_ms: int) -> RawRow:
     )
 
 
-class Database(Closing):
+class Database(Closable):
     """One database with the store's tables: the store on it, and raw access to the same tables."""
 
     url: str
@@ -109,7 +109,7 @@ class Database(Closing):
         """Removes the database, to free its disk space."""
 
 
-class Engine(Closing):
+class Engine(Closable):
     """Makes databases on a server or in a folder."""
 
     name: str

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from types import ModuleType
 
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 from chronoline_bench.engines.postgres import PostgresEngine
 from chronoline_bench.engines.sqlite import SqliteEngine
 from chronoline_bench.harness.agent import AgentProcess
@@ -24,7 +24,7 @@ QUIET_S = 15.0
 _LOOK_EVERY_S = 0.1
 
 
-class Stage(Closing):
+class Stage(Closable):
     """Servers and agents start when a case first needs them, and end with the stage.
 
     A bench derives its own stage, which starts the systems under test.

@@ -22,7 +22,7 @@ from chronoline.log.contract import ObjectMissing
 from chronoline.log.objects.local import LocalObjects
 from chronoline.log.partitioner import partition_id
 from chronoline.runtime.clock import Clock, SystemClock
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 
 _PACKAGE = "chronoline_bench.log"
 _QUERIES = load_queries(_PACKAGE)
@@ -40,7 +40,7 @@ class Item(NamedTuple):
     value: bytes
 
 
-class ObjectPerEvent(Closing):
+class ObjectPerEvent(Closable):
     """One log without topics. Thread-safe."""
 
     def __init__(self, folder: Path, *, partitions: int, clock: Clock | None = None) -> None:

@@ -30,7 +30,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer
 from psycopg.types.json import Jsonb
 
 from chronoline.databases.queries import load_queries
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 from chronoline_bench.harness.agent import Figures
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def create_table(database: str) -> None:
             connection.execute(QUERIES[name])
 
 
-class Node(Closing):
+class Node(Closable):
     """Runs from the start to `close`. `ready` is set when it has partitions to consume."""
 
     def __init__(self, settings: NodeSettings) -> None:
@@ -213,7 +213,7 @@ class Node(Closing):
                     logger.warning("suspected failure of %s for message %s", readied_by, message_id)
 
 
-class Database(Closing):
+class Database(Closable):
     """One connection; each statement is a transaction."""
 
     def __init__(self, url: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from chronoline.runtime.control import Control
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 from chronoline_bench.harness.agent import Figures
 from chronoline_bench.harness.passage import Arrivals, Passage, count_up, take_pairs
 from chronoline_bench.harness.stage import Stage, await_count
@@ -34,7 +34,7 @@ _SETTLE_S = 1.0
 AnySide = TypeVar("AnySide", bound=Side)
 
 
-class Scene(Closing, Generic[AnySide]):
+class Scene(Closable, Generic[AnySide]):
     """The topics of one side, with a watcher of the output."""
 
     def __init__(

@@ -14,7 +14,7 @@ import psycopg
 from chronoline.core.topic import Topic
 from chronoline.pipe.settings import topic_settings
 from chronoline.runtime.clock import SystemClock
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.engines.postgres import PostgresEngine, drop_database
 from chronoline_bench.pipe import node, polling_queue
@@ -35,7 +35,7 @@ class Topics:
     output: str
 
 
-class Side(Closing):
+class Side(Closable):
     """A database, and the agent whose command `serve` runs a node on it."""
 
     agent: ModuleType

@@ -11,7 +11,7 @@ from typing import Any
 
 from chronoline.node.local_nodes import TimerNodes
 from chronoline.runtime.child_process import free_addresses
-from chronoline.timers.plan import Plan
+from chronoline.timers.plan import TimerPlan
 from chronoline_bench.harness.agent import PATIENCE_S, AgentProcess
 from chronoline_bench.harness.passage import Arrivals, Passage, take_pairs
 from chronoline_bench.harness.stage import Stage, await_count
@@ -164,7 +164,7 @@ class TimerStage(Stage):
 
 def skew_ms(interval_ms: int) -> int:
     """Returns the time that the second replica of a timer waits for the first."""
-    plan = Plan(
+    plan = TimerPlan(
         interval_ms=interval_ms, repeat_for_ms=interval_ms, uri="", opaque="", factor=FACTOR
     )
     return plan.skew_ms(1, FACTOR)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from chronoline.broker.context import Parts
+from chronoline.broker.context import BrokerContext
+from chronoline.broker.grpc.client_stream import ClientStream
 from chronoline.broker.grpc.consumers import ConsumerNames
-from chronoline.broker.grpc.session import Session
 from chronoline.broker.subscription import Subscription
 from chronoline.core.errors import AlreadySubscribed, InvalidInput, NotSubscribed
 from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS, name_problem
@@ -26,7 +26,7 @@ _MOST_UNANSWERED = 100
 """The most unanswered subscriptions of a consumer that count; after more its leases are pushed again."""
 
 
-class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
+class ConsumerClientStream(ClientStream[pb.ConsumerFrame, pb.ConsumerReply]):
     """Its name is the consumer's id. Loaders push to it."""
 
     partner = "consumer"
@@ -34,7 +34,7 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
     frame_type = pb.ConsumerFrame
     reply_type = pb.ConsumerReply
 
-    def __init__(self, parts: Parts, names: ConsumerNames, client: str = "") -> None:
+    def __init__(self, parts: BrokerContext, names: ConsumerNames, client: str = "") -> None:
         super().__init__(parts, client)
         self._names = names
         self._subscriptions: dict[int, Subscription] = {}

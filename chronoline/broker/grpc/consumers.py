@@ -15,7 +15,7 @@ class Owner(Protocol):
     """A consumer's stream."""
 
     def leave(self) -> None:
-        """Push nothing more to it."""
+        """Pushes nothing more to it."""
 
     def go_away(self, code: str, message: str) -> None:
         """Notifies the client, and ends the stream."""
@@ -30,7 +30,7 @@ class ConsumerNames:
         self._replaced = BoundedCache[tuple[str, str], None](_REMEMBERED)
 
     def join(self, name: str, instance: str, stream: Owner) -> None:
-        """Give the name to the stream. Raises `ConsumerReplaced` if its instance lost the name before."""
+        """Gives the name to the stream. Raises `ConsumerReplaced` if its instance lost the name before."""
         if instance and (name, instance) in self._replaced:
             raise ConsumerReplaced(_replaced(name))
         older_instance, older = self._holders.get(name, ("", None))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from chronoline.broker.grpc.session import Session
+from chronoline.broker.grpc.client_stream import ClientStream
 from chronoline.broker.limits import check_batch
 from chronoline.wire.codec import new_from_wire, outcomes_to_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 
-class ProducerSession(Session[pb.ProducerFrame, pb.ProducerReply]):
+class ProducerClientStream(ClientStream[pb.ProducerFrame, pb.ProducerReply]):
     """Its name is its producer group."""
 
     partner = "producer"

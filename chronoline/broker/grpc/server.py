@@ -13,12 +13,12 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc import aio
 
-from chronoline.broker.auth import Door, hash_of_shown
-from chronoline.broker.context import Parts
-from chronoline.broker.grpc.consumer_stream import ConsumerSession
+from chronoline.broker.auth import Door, token_hash
+from chronoline.broker.context import BrokerContext
+from chronoline.broker.grpc.client_stream import ClientStream
+from chronoline.broker.grpc.consumer_stream import ConsumerClientStream
 from chronoline.broker.grpc.consumers import ConsumerNames
-from chronoline.broker.grpc.producer_stream import ProducerSession
-from chronoline.broker.grpc.session import Session
+from chronoline.broker.grpc.producer_stream import ProducerClientStream
 from chronoline.broker.grpc.unary_calls import UnaryCalls
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.core.addresses import is_loopback
@@ -73,7 +73,7 @@ _IDLE_MS = 60_000
 _STOPPING = "the broker is stopping; reconnect, to this broker or another"
 _REVOKED = "the broker asks for a token; the one of this stream was revoked"
 
-AnySession = Session[Any, Any]
+AnyClientStream = ClientStream[Any, Any]
 
 
 class GrpcEdge(AsyncService):
@@ -83,7 +83,7 @@ class GrpcEdge(AsyncService):
     """The longest time for calls under way when it stops."""
 
     def __init__(
-        self, parts: Parts, door: Door, *, roles: tuple[str, ...], host: str, port: int
+        self, parts: BrokerContext, door: Door, *, roles: tuple[str, ...], host: str, port: int
     ) -> None:
         """Port 0 picks a free port."""
         self._parts = parts
@@ -91,7 +91,7 @@ class GrpcEdge(AsyncService):
         self._door = door
         self._roles = roles
         # By stream, the hash of its token.
-        self._sessions: dict[AnySession, str] = {}
+        self._sessions: dict[AnyClientStream, str] = {}
         self._names = ConsumerNames()
         self._server: aio.Server | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -99,7 +99,7 @@ class GrpcEdge(AsyncService):
         self.port = port
 
     @property
-    def sessions(self) -> tuple[AnySession, ...]:
+    def sessions(self) -> tuple[AnyClientStream, ...]:
         return tuple(self._sessions)
 
     async def _start(self) -> None:
@@ -148,7 +148,7 @@ class GrpcEdge(AsyncService):
         await server.start()
         self._server = server
         self._looking = supervise(
-            "looking after streams", self._look_after, self._parts.metrics.failed
+            "looking after streams", self._check_streams, self._parts.metrics.failed
         )
 
     async def _stop(self) -> None:
@@ -215,7 +215,7 @@ class GrpcEdge(AsyncService):
             await context.write(reply.SerializeToString())
 
     async def _admit(self, context: Any) -> Admitted:
-        """Wait for room, before a request is read: it can be as large as a frame."""
+        """Waits for room, before a request is read: it can be as large as a frame."""
         try:
             return await self._parts.admission.admit(
                 _client_of(context), self._parts.limits.frame_bytes
@@ -225,13 +225,15 @@ class GrpcEdge(AsyncService):
             raise
 
     async def _produce(self, frames: AsyncIterator[Any], context: Any) -> None:
-        await self._serve(ProducerSession(self._parts, _client_of(context)), frames, context)
+        await self._serve(ProducerClientStream(self._parts, _client_of(context)), frames, context)
 
     async def _consume(self, frames: AsyncIterator[Any], context: Any) -> None:
-        session = ConsumerSession(self._parts, self._names, _client_of(context))
+        session = ConsumerClientStream(self._parts, self._names, _client_of(context))
         await self._serve(session, frames, context)
 
-    async def _serve(self, session: AnySession, frames: AsyncIterator[Any], context: Any) -> None:
+    async def _serve(
+        self, session: AnyClientStream, frames: AsyncIterator[Any], context: Any
+    ) -> None:
         most = self._parts.limits.connections
         if len(self._sessions) >= most:
             self._parts.metrics.refused("grpc", "streams")
@@ -239,13 +241,13 @@ class GrpcEdge(AsyncService):
             await _abort(context, failure_of(too_many))
         if self._stopping:
             await _abort(context, failure_of(BrokerUnavailable(_STOPPING)))
-        self._sessions[session] = hash_of_shown(_authorization(context.invocation_metadata()))
+        self._sessions[session] = token_hash(_authorization(context.invocation_metadata()))
         try:
             await session.serve(frames, context.write)
         finally:
             del self._sessions[session]
 
-    async def _look_after(self) -> None:
+    async def _check_streams(self) -> None:
         now_s = time.monotonic()
         while True:
             await asyncio.sleep(_LOOK_AFTER_S)
@@ -254,14 +256,14 @@ class GrpcEdge(AsyncService):
             if now_s - before_s > 2 * _LOOK_AFTER_S:
                 continue  # the broker itself was frozen: frames that came meanwhile are read first
             for session in self.sessions:
-                session.look_after(now_s)
+                session.check_alive(now_s)
 
     def _check_tokens(self) -> None:
         try:
             revoked = [
                 session
                 for session, shown in self._sessions.items()
-                if not self._door.lets_stay(shown)
+                if not self._door.accepts_hash(shown)
             ]
         except InvalidInput:  # the tokens cannot be read: until they can, streams stay
             return
@@ -271,7 +273,7 @@ class GrpcEdge(AsyncService):
 
 def _client_of(context: Any) -> str:
     """The client whose share of the node a call takes."""
-    shown = hash_of_shown(_authorization(context.invocation_metadata()))
+    shown = token_hash(_authorization(context.invocation_metadata()))
     _, _, address = urllib.parse.unquote(context.peer()).partition(
         ":"
     )  # such as ipv6:%5B::1%5D:50000
@@ -297,7 +299,7 @@ class _Doorkeeper(aio.ServerInterceptor):
         self._metrics = metrics
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
-        if self._door.lets_in(_authorization(details.invocation_metadata)):
+        if self._door.accepts(_authorization(details.invocation_metadata)):
             return await continuation(details)
         self._metrics.refused("grpc", "unauthenticated")
         return grpc.stream_stream_rpc_method_handler(_refuse_stranger)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractContextManager
 
-from chronoline.broker.context import Parts
+from chronoline.broker.context import BrokerContext
 from chronoline.broker.limits import check_batch
 from chronoline.core.change import letter_changes
 from chronoline.core.errors import TooMuch
@@ -31,14 +31,14 @@ _READERS = 4
 class UnaryCalls:
     """One method for each call with one request and one reply, under its name in the protocol."""
 
-    def __init__(self, parts: Parts, roles: tuple[str, ...]) -> None:
+    def __init__(self, parts: BrokerContext, roles: tuple[str, ...]) -> None:
         self._parts = parts
         self._roles = roles
         self._reading = asyncio.Semaphore(_READERS)
         self.address = ""
 
     def _command(self, name: str) -> AbstractContextManager[None]:
-        """Count a call. The carrier counts those of messages."""
+        """Counts a call. The carrier counts those of messages."""
         return self._parts.metrics.command(name, "")
 
     # Overseer
@@ -49,7 +49,7 @@ class UnaryCalls:
 
     async def _info(self) -> pb.Cluster:
         parts = self._parts
-        degraded = await parts.degradation.look()
+        degraded = await parts.degradation.refresh()
         broker = pb.Broker(
             id=parts.broker, version=parts.version, roles=self._roles, address=self.address
         )

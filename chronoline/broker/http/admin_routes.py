@@ -7,7 +7,7 @@ import asyncio
 from fastapi import APIRouter, Response
 
 from chronoline.broker.backlog import Backlog
-from chronoline.broker.context import Parts
+from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.app import new_router, problems
 from chronoline.broker.http.responses import (
     BrokerResponse,
@@ -25,7 +25,7 @@ _METRICS_ANSWER = {"description": "In Prometheus' text format.", "content": {"te
 class AdminRoutes:
     """One method for each route."""
 
-    def __init__(self, parts: Parts, backlog: Backlog, *, roles: tuple[str, ...]) -> None:
+    def __init__(self, parts: BrokerContext, backlog: Backlog, *, roles: tuple[str, ...]) -> None:
         self._parts = parts
         self._backlog = backlog
         self._roles = roles
@@ -58,7 +58,7 @@ class AdminRoutes:
 
     async def metrics(self) -> Response:
         """Show the metrics. Messages are counted at most every ten seconds."""
-        await asyncio.gather(self._backlog.refresh(), self._parts.degradation.look())
+        await asyncio.gather(self._backlog.refresh(), self._parts.degradation.refresh())
         async with self._rendering:
             text = await asyncio.to_thread(self._parts.metrics.snapshot().text)
         return Response(text, media_type=CONTENT_TYPE)
@@ -66,7 +66,7 @@ class AdminRoutes:
     async def info(self) -> InfoResponse:
         """Show the broker, its degradations, and which consumers are subscribed to which topics."""
         parts = self._parts
-        degraded = await parts.degradation.look()
+        degraded = await parts.degradation.refresh()
         parts.metrics.add("broker_commands_count", ("info", ""))
         broker = BrokerResponse(
             id=parts.broker, version=parts.version, roles=list(self._roles), address=self.address

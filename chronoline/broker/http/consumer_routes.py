@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 from starlette.types import Receive, Scope, Send
 
-from chronoline.broker.context import Parts
+from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.app import (
     OF_A_CHANGE,
     OF_A_TOPIC,
@@ -61,7 +61,7 @@ _TURNS = 4
 class ConsumerRoutes:
     """One method for each route."""
 
-    def __init__(self, parts: Parts, topics: TopicsByName, pollers: Pollers) -> None:
+    def __init__(self, parts: BrokerContext, topics: TopicsByName, pollers: Pollers) -> None:
         self._parts = parts
         self._topics = topics
         self._pollers = pollers
@@ -157,7 +157,7 @@ class ConsumerRoutes:
         *,
         moment: str = "",
     ) -> OutcomesResponse:
-        """Change the leases of a request. `moment` names the time that each outcome has."""
+        """Changes the leases of a request. `moment` names the time that each outcome has."""
         check_batch(len(leases), self._parts.limits)
         items = await checked(schema, leases, "leases")
 
@@ -183,7 +183,7 @@ class _LongPoll(Response):
 
     def __init__(
         self,
-        parts: Parts,
+        parts: BrokerContext,
         topics: TopicsByName,
         pollers: Pollers,
         *,
@@ -238,6 +238,6 @@ class _LongPoll(Response):
 
 
 async def _until_gone(receive: Receive) -> None:
-    """Return when the client disconnects; whatever else it sends is ignored."""
+    """Returns when the client disconnects; whatever else it sends is ignored."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from chronoline.broker.context import Parts
+from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.app import (
     OF_A_CHANGE,
     OF_A_TOPIC,
@@ -39,7 +39,7 @@ _NO_PLACE = "after is not the `next` of a page"
 class DeadLetterRoutes:
     """One method for each route."""
 
-    def __init__(self, parts: Parts, topics: TopicsByName) -> None:
+    def __init__(self, parts: BrokerContext, topics: TopicsByName) -> None:
         self._parts = parts
         self._topics = topics
 

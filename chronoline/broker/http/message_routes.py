@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from chronoline.broker.context import Parts
+from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.app import (
     OF_A_CHANGE,
     OF_A_TOPIC,
@@ -49,7 +49,7 @@ from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, NewMessage
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import Actor, Consumer, Operation, Producer
-from chronoline.core.quantities import parse_duration_ms
+from chronoline.core.units import parse_duration_ms
 from chronoline.runtime.timestamps import parse_when_ms
 
 _MOST_STEPS = 10_000
@@ -84,7 +84,7 @@ Step = Annotated[
 class MessageRoutes:
     """One method for each route."""
 
-    def __init__(self, parts: Parts, topics: TopicsByName) -> None:
+    def __init__(self, parts: BrokerContext, topics: TopicsByName) -> None:
         self._parts = parts
         self._topics = topics
 

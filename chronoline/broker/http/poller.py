@@ -21,7 +21,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from chronoline.broker.context import Parts
+from chronoline.broker.context import BrokerContext
 from chronoline.broker.subscription import Subscription
 from chronoline.core.errors import (
     AlreadySubscribed,
@@ -76,7 +76,7 @@ class Poll:
         self._news.set()
 
     async def wait(self, seconds: float) -> None:
-        """Return when a message came, at `wake`, or when the time is over."""
+        """Returns when a message came, at `wake`, or when the time is over."""
         try:
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -160,7 +160,7 @@ class Poller:
 class Pollers(AsyncService):
     """All pollers of a node, from `start` to `stop`; then it does not start again."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: BrokerContext) -> None:
         self._parts = parts
         self._pollers: dict[tuple[int, str], Poller] = {}
         # The names of pollers without a given name, by topic and lease.
@@ -174,14 +174,14 @@ class Pollers(AsyncService):
         )
 
     def end_polls(self) -> None:
-        """Answer all polls now, and refuse new ones."""
+        """Answers all polls now, and refuses new ones."""
         self._stopping = True
         for poller in self._pollers.values():
             for poll in poller.polls:
                 poll.wake()
 
     async def _stop(self) -> None:
-        """Give back what was not handed over."""
+        """Gives back what was not handed over."""
         self.end_polls()
         if self._looking is not None:
             self._looking.cancel()
@@ -287,7 +287,7 @@ class Pollers(AsyncService):
         return poll.came
 
     def _close(self, poll: Poll) -> None:
-        """Take no more messages."""
+        """Takes no more messages."""
         if poll in poll.poller.polls:
             poll.poller.polls.remove(poll)
             self._set_credit(poll.poller)
@@ -299,7 +299,7 @@ class Pollers(AsyncService):
             subscription.grant(wanted - subscription.credit, self._parts.clock.now_ms())
 
     def end(self, poll: Poll, *, handed: bool) -> None:
-        """End a poll. Its messages are given back if they were not `handed` over."""
+        """Ends a poll. Its messages are given back if they were not `handed` over."""
         poller = poll.poller
         self._close(poll)
         if not handed:
@@ -335,7 +335,7 @@ class Pollers(AsyncService):
         return ended or (idle and lingered)
 
     def _rest(self, poller: Poller) -> None:
-        """Give back what is reserved, and leave the share to others when its time is over."""
+        """Gives back what is reserved, and leaves the share to others when its time is over."""
         subscription = poller.subscription
         if subscription.agenda:
             subscription.give_back(subscription.agenda.give_back())

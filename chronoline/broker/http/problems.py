@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from chronoline.core.errors import OutcomeUnknown, Refused
 from chronoline.core.outcome import Refusal
-from chronoline.wire.codes import Kind, failure_of
+from chronoline.wire.codes import FailureKind, failure_of
 
 MEDIA_TYPE = "application/problem+json"
 _SHOWN = 5
@@ -110,7 +110,7 @@ def problem_response(
     code: str,
     detail: str,
     *,
-    kind: Kind = Kind.REFUSED,
+    kind: FailureKind = FailureKind.REFUSED,
     retry_after_ms: int | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ProblemResponse:
@@ -125,7 +125,7 @@ def problem_response(
         retry_after_ms=retry_after_ms,
     )
     sent = dict(headers or {})
-    if kind is Kind.TRY_AGAIN and retry_after_ms is not None:
+    if kind is FailureKind.TRY_AGAIN and retry_after_ms is not None:
         sent["retry-after"] = str(max(1, -(-retry_after_ms // 1000)))
     if status == HTTPStatus.UNAUTHORIZED:
         sent["www-authenticate"] = 'Bearer realm="chronoline"'
@@ -153,13 +153,13 @@ def _problem_of_failure(error: BaseException) -> ProblemResponse:
     status = STATUS_OF_CODE[failure.code]
     if status == HTTPStatus.GATEWAY_TIMEOUT and not isinstance(error, OutcomeUnknown):
         status = HTTPStatus.INTERNAL_SERVER_ERROR  # a defect
-    kind = Kind(failure.kind)
+    kind = FailureKind(failure.kind)
     return problem_response(
         status,
         failure.code,
         failure.message,
         kind=kind,
-        retry_after_ms=None if kind is Kind.REFUSED else failure.retry_after_ms,
+        retry_after_ms=None if kind is FailureKind.REFUSED else failure.retry_after_ms,
     )
 
 

@@ -49,8 +49,8 @@ from chronoline.core.message import (
     LeaseTime,
     NewMessage,
 )
-from chronoline.core.quantities import parse_duration_ms
 from chronoline.core.topic import TopicSettings
+from chronoline.core.units import parse_duration_ms
 from chronoline.runtime.json_bytes import parse_json_bytes
 from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.timestamps import parse_moment_ms
@@ -649,7 +649,7 @@ class DiscardRequest(RequestBody):
 
 
 async def in_slices(items: Iterable[Item], work: Callable[[Item], Result]) -> list[Result]:
-    """Call `work` for each item, with turns of the event loop in between.
+    """Calls `work` for each item, with turns of the event loop in between.
 
     Pushes must not wait until thousands of messages are read or written.
     """
@@ -662,7 +662,7 @@ async def in_slices(items: Iterable[Item], work: Callable[[Item], Result]) -> li
 
 
 async def checked(schema: type[Schema], items: Sequence[Any], name: str) -> list[Schema]:
-    """Validate the items of a list in a request, in slices. Raises `RequestValidationError`."""
+    """Validates the items of a list in a request, in slices. Raises `RequestValidationError`."""
 
     def check(place: int) -> Schema:
         try:

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chronoline.broker.auth import Door
 from chronoline.broker.backlog import Backlog
-from chronoline.broker.context import Parts
+from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.admin_routes import AdminRoutes
 from chronoline.broker.http.app import new_app
 from chronoline.broker.http.auth import RequestGuard
@@ -45,7 +45,7 @@ class HttpEdge(AsyncService):
     """Listens from `start` to `stop`; then it does not start again."""
 
     def __init__(
-        self, parts: Parts, door: Door, *, roles: tuple[str, ...], host: str, port: int
+        self, parts: BrokerContext, door: Door, *, roles: tuple[str, ...], host: str, port: int
     ) -> None:
         """Port 0 picks a free port."""
         self._parts = parts
@@ -54,7 +54,7 @@ class HttpEdge(AsyncService):
         self._backlog = Backlog(parts.access, parts.topics, parts.clock, parts.metrics)
         self._pollers = Pollers(parts)
         self._admin = AdminRoutes(parts, self._backlog, roles=roles)
-        self._server: _Server | None = None
+        self._server: _UvicornServer | None = None
         self._serving: asyncio.Task[None] | None = None
         self.port = port
 
@@ -73,7 +73,7 @@ class HttpEdge(AsyncService):
                 f"HTTP cannot listen at {host}:{self.port}: is it taken by another process? {error}"
             ) from None
         try:
-            self._server = _Server(self._config(host, listener))
+            self._server = _UvicornServer(self._config(host, listener))
         except BaseException:
             listener.close()
             raise
@@ -129,7 +129,7 @@ class HttpEdge(AsyncService):
         )
 
 
-class _Server(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     """A server that signals when it is up, and leaves signals to the node's owner."""
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -161,7 +161,7 @@ def _connection_type(listener: CappedListener, metrics: BrokerMetrics) -> type[H
     - The answer to bytes that are no HTTP (`send_400_response`), which has to be a problem like all others.
     """
 
-    class Connection(H11Protocol):
+    class HttpConnection(H11Protocol):
         header_timer: asyncio.TimerHandle | None = None
         """Runs until a request is complete enough to be answered."""
         read_timer: asyncio.TimerHandle | None = None
@@ -240,7 +240,7 @@ def _connection_type(listener: CappedListener, metrics: BrokerMetrics) -> type[H
             self.transport.write(_raw(problem_of(error)))
             self.transport.close()
 
-    return Connection
+    return HttpConnection
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:

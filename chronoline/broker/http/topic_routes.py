@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from chronoline.broker.context import Parts
+from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.app import (
     OF_A_CHANGE,
     OF_A_TOPIC,
@@ -28,7 +28,7 @@ _FOUND: dict[int | str, dict[str, Any]] = {
 class TopicRoutes:
     """One method for each route."""
 
-    def __init__(self, parts: Parts, topics: TopicsByName) -> None:
+    def __init__(self, parts: BrokerContext, topics: TopicsByName) -> None:
         self._parts = parts
         self._topics = topics
 

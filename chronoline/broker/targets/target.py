@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from chronoline.broker.context import Parts
+from chronoline.broker.context import BrokerContext
 from chronoline.broker.subscription import Subscription
-from chronoline.broker.targets.calls import Calls
+from chronoline.broker.targets.policy import TargetPolicy
 from chronoline.broker.targets.requests import call_id, request_headers
 from chronoline.callbacks.caller import Answer, Verdict
 from chronoline.core.change import lease_change
@@ -40,7 +40,12 @@ class Target:
     advance_ms = 0
 
     def __init__(
-        self, topic: Topic, parts: Parts, calls: Calls, *, ended: Callable[[Target], None]
+        self,
+        topic: Topic,
+        parts: BrokerContext,
+        calls: TargetPolicy,
+        *,
+        ended: Callable[[Target], None],
     ) -> None:
         """`ended` is called when the topic was deleted."""
         self.topic = topic
@@ -94,7 +99,7 @@ class Target:
     # Start and stop
 
     async def join(self) -> None:
-        """Subscribe. It can be called again after an error."""
+        """Subscribes. It can be called again after an error."""
         self._subscription, _ = await self._parts.loaders.subscribe(
             self.topic,
             self,
@@ -180,7 +185,7 @@ class Target:
         )
 
     async def _settle(self, leased: LeasedMessage, answer: Answer, lapses_s: float) -> None:
-        """Repeat the settlement until the store answers, or the lease is over."""
+        """Repeats the settlement until the store answers, or the lease is over."""
         again, waits = False, Waits(_BACKOFF)
         while True:
             try:
@@ -205,7 +210,7 @@ class Target:
             await asyncio.sleep(rest_s)  # the store has no event for being available again
 
     async def _settle_once(self, leased: LeasedMessage, answer: Answer, *, again: bool) -> Outcome:
-        """Settle the lease by the answer of the call."""
+        """Settles the lease by the answer of the call."""
         lease, attempts = leased.lease, leased.message.attempts + 1
         if answer.succeeded:
             change = lease_change(Operation.ACK, lease)

@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from chronoline.broker.context import Parts
-from chronoline.broker.targets.calls import Calls
+from chronoline.broker.context import BrokerContext
+from chronoline.broker.targets.policy import TargetPolicy
 from chronoline.broker.targets.target import Target
 from chronoline.core.errors import ChronolineError, InvalidInput, TopicNotFound
 from chronoline.core.topic import Topic
@@ -27,7 +27,7 @@ _AT_ONCE = 16
 class Targets(AsyncService):
     """Calls the targets from `start` to `stop`."""
 
-    def __init__(self, parts: Parts, calls: Calls) -> None:
+    def __init__(self, parts: BrokerContext, calls: TargetPolicy) -> None:
         self._parts = parts
         self._calls = calls
         self._serving: dict[int, Target] = {}  # by the topic's uid
@@ -54,7 +54,7 @@ class Targets(AsyncService):
             try:
                 topics = await self._parts.topics.list()
             except ChronolineError as error:
-                self._tell(0, f"the topics cannot be read: {error}")
+                self._log_problem(0, f"the topics cannot be read: {error}")
                 rest_s = _REST_S
             else:
                 self._problems.pop(0, None)
@@ -88,7 +88,9 @@ class Targets(AsyncService):
         except TopicNotFound:
             return True
         except ChronolineError as error:
-            self._tell(topic.uid, f"the target of topic {topic.name!r} is not called: {error}")
+            self._log_problem(
+                topic.uid, f"the target of topic {topic.name!r} is not called: {error}"
+            )
             return isinstance(error, InvalidInput)
         self._problems.pop(topic.uid, None)
         self._serving[topic.uid] = target
@@ -98,7 +100,7 @@ class Targets(AsyncService):
         self._serving.pop(target.topic.uid, None)
         self._leaving.add(target)
 
-    def _tell(self, uid: int, problem: str) -> None:
+    def _log_problem(self, uid: int, problem: str) -> None:
         if self._problems.get(uid) != problem:
             self._problems[uid] = problem
             logger.warning("%s; trying again", problem)

@@ -19,10 +19,10 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from chronoline.cli.lines import Batch, LineWriter, Source, batches, read_lines
+from chronoline.cli.lines import LineBatch, LineSource, LineWriter, batches, read_lines
 from chronoline.cli.log.place import DEFAULT_FOLDER, LogPlace, open_log, parse_start
 from chronoline.cli.options import TopicName, parse_header
-from chronoline.cli.output import count_of, json_line, quiet_when_nobody_reads, tell
+from chronoline.cli.output import count_of, json_line, print_to_stderr, quiet_when_nobody_reads
 from chronoline.cli.progress import Advance, showing
 from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.core.message import Header
@@ -165,7 +165,7 @@ Take = Callable[[bytes], NewEvent | None]
 """Makes an event of a line, or nothing; raises `InvalidInput`."""
 
 
-def append_lines(log: Log, topic: str, source: Source, take: Take, advance: Advance) -> str:
+def append_lines(log: Log, topic: str, source: LineSource, take: Take, advance: Advance) -> str:
     """Append an event for each line as it comes; returns their number, as text.
 
     At a bad line it stops, when all lines before it are appended.
@@ -175,7 +175,7 @@ def append_lines(log: Log, topic: str, source: Source, take: Take, advance: Adva
     return appends.done
 
 
-def event_batches(source: Source, take: Take) -> Iterator[Batch[NewEvent]]:
+def event_batches(source: LineSource, take: Take) -> Iterator[LineBatch[NewEvent]]:
     found = read_lines(source, MAX_LINE_BYTES, f"it has more than {MAX_LINE_BYTES} bytes")
     return batches(
         found, take, most_lines=sys.maxsize, most_bytes=_BATCH_BYTES, item_bytes=_EVENT_BYTES
@@ -197,10 +197,10 @@ class Appends(LineWriter[NewEvent, list[Position]]):
     def begin(self, items: list[NewEvent]) -> Future[list[Position]]:
         return self._log.append_later(self._topic, items)
 
-    def settled(self, batch: Batch[NewEvent], answer: list[Position]) -> int:
+    def settled(self, batch: LineBatch[NewEvent], answer: list[Position]) -> int:
         return len(answer)
 
-    def failed(self, batch: Batch[NewEvent], error: ChronolineError) -> None:
+    def failed(self, batch: LineBatch[NewEvent], error: ChronolineError) -> None:
         self._failure = self._failure or f"lines {batch.first_line} to {batch.last_line}: {error}"
 
     def failure(self) -> str | None:
@@ -318,9 +318,9 @@ def read(
         )
         printed = _show(events, output, at_once=follow or group is not None)
         if group is not None and printed != limit:
-            _tell_what_is_left(log, topic, group, partition)
+            _print_left_events(log, topic, group, partition)
         elif isinstance(begin, int) and not printed and limit != 0:
-            _tell_of_the_end(log, topic, partition, begin)
+            _print_missing_sequence(log, topic, partition, begin)
 
 
 def tail(
@@ -381,21 +381,21 @@ def _value_line(event: Event) -> bytes:
     return (event.value or b"") + b"\n"
 
 
-def _tell_what_is_left(log: Log, topic: str, group: str, partition: int | None) -> None:
+def _print_left_events(log: Log, topic: str, group: str, partition: int | None) -> None:
     states = [each for each in log.groups(topic) if partition in (None, each.partition)]
     left = sum(each.lag for each in states if each.group == group)
     if left:
-        tell(
+        print_to_stderr(
             f"chronoline: {count_of(left, 'event')} left to other readers of the group, or until their holds "
             f"end: see `chronoline log groups {topic}`"
         )
 
 
-def _tell_of_the_end(log: Log, topic: str, partition: int | None, begin: int) -> None:
+def _print_missing_sequence(log: Log, topic: str, partition: int | None, begin: int) -> None:
     """Explain that nothing was printed because the sequence does not exist yet."""
     ends = [head.next_sequence for head in log.heads(topic) if partition in (None, head.partition)]
     if begin > max(ends):
-        tell(
+        print_to_stderr(
             f"chronoline: there is no sequence {begin} yet: the next event gets {max(ends)} at most"
         )
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from chronoline.core.errors import InvalidInput, StoreError
-from chronoline.core.quantities import parse_duration_ms
+from chronoline.core.units import parse_duration_ms
 from chronoline.log import Log
 from chronoline.log.start_positions import Start
 from chronoline.runtime.store_url import split_url

@@ -231,10 +231,10 @@ def seek(
     print(f"{group!r} has {count_of(lag, 'event')} of {topic!r} to read")
     if isinstance(start, int):
         chosen = [each for each in states if partition in (None, each.partition)]
-        _tell_of_short_ones([each for each in chosen if each.sequence < start], start)
+        _print_short_partitions([each for each in chosen if each.sequence < start], start)
 
 
-def _tell_of_short_ones(states: Sequence[GroupProgress], start: int) -> None:
+def _print_short_partitions(states: Sequence[GroupProgress], start: int) -> None:
     if states:
         count = f"{count_of(len(states), 'partition')} {'ends' if len(states) == 1 else 'end'}"
         typer.echo(f"chronoline: {count} before {start}, where it goes on at the end", err=True)

@@ -14,7 +14,7 @@ from chronoline.cli.options import TopicName
 from chronoline.cli.output import count_of
 from chronoline.cli.progress import showing
 from chronoline.core.errors import InvalidInput
-from chronoline.core.quantities import parse_duration_ms, parse_size_bytes
+from chronoline.core.units import parse_duration_ms, parse_size_bytes
 from chronoline.log import Log, import_events
 from chronoline.runtime.signals import exit_on_sigterm
 
@@ -39,17 +39,19 @@ def compact(
 def retain(
     topic: TopicName,
     max_age: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Drop events that are older, such as 7d.")
+        str | None,
+        typer.Option(metavar="DURATION", help="Delete events that are older, such as 7d."),
     ] = None,
     max_size: Annotated[
         str | None,
         typer.Option(
-            metavar="SIZE", help="Drop the oldest beyond this size of each partition, such as 1GiB."
+            metavar="SIZE",
+            help="Delete the oldest beyond this size of each partition, such as 1GiB.",
         ),
     ] = None,
     place: LogPlace = DEFAULT_FOLDER,
 ) -> None:
-    """Drop the oldest events, by age or by size, in whole chunks.
+    """Delete the oldest events, by age or by size, in whole chunks.
 
     chronoline log retain orders --max-age 7d --max-size 1GiB
     """

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chronoline.cli.options import Config
-from chronoline.cli.output import printable, quiet_when_nobody_reads, tell
+from chronoline.cli.output import print_to_stderr, printable, quiet_when_nobody_reads
 from chronoline.cli.pipe.options import (
     InputPlace,
     Name,
@@ -317,7 +317,7 @@ def dead(
         else:
             print(_none(settings))
     if len(letters) > limit:
-        tell(f"There are more than {limit:,}: --limit shows more.")
+        print_to_stderr(f"There are more than {limit:,}: --limit shows more.")
 
 
 def _none(settings: PipeSettings) -> str:

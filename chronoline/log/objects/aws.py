@@ -72,7 +72,7 @@ def _translating(address: BucketAddress) -> Iterator[None]:
             return  # another process was faster
         if code == "BucketAlreadyExists":
             raise StoreError(
-                f"{failed}: somebody else has one of that name; choose another name"
+                f"{failed}: another account has one of that name; choose another name"
             ) from error
         if code in _ELSEWHERE:
             raise InvalidInput(

@@ -48,7 +48,7 @@ class LocalObjects(Objects):
         except FileExistsError as error:
             self._check_same(name, data, error)
         except OSError as error:
-            self._made.discard(path.parent)  # somebody may have removed it
+            self._made.discard(path.parent)  # another process may have removed it
             raise self._not_put(name, error) from error
         else:
             try:

@@ -45,7 +45,7 @@ _DENIED = (401, 403)
 _NO_ROOM = 507
 
 _library_process: int | None = None
-"""The process in which the library's threads live: a fork has none of them, and would wait for ever."""
+"""The process in which the library's threads live: a fork has none of them, and would wait forever."""
 
 
 class RemoteObjects(Objects):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from chronoline.core.errors import OutputUnavailable, Unpublishable
 from chronoline.core.message import Header
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 
 __all__ = [
     "DEFAULT_DELIVERY_TIMEOUT_MS",
@@ -43,7 +43,7 @@ call the output.
 """
 
 
-class Output(Closing):
+class Output(Closable):
     """A topic to publish on. Thread-safe; opened by the process that uses it, not before a fork."""
 
     @abstractmethod

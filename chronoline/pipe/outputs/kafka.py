@@ -25,7 +25,7 @@ from chronoline.pipe.outputs.contract import (
     Output,
     OutRecord,
 )
-from chronoline.pipe.outputs.kafka_producer import KafkaProducer, Refused, settle
+from chronoline.pipe.outputs.kafka_producer import KafkaProducer, KafkaRefusal, settle
 from chronoline.pipe.properties import delivery_problem
 
 _RENEW_S = 1.0
@@ -119,7 +119,7 @@ class KafkaOutput(Output):
                 self._producer = KafkaProducer(self.topic, self._settings, self._send_alone)
             return self._producer
 
-    def _send_alone(self, refused: Refused) -> None:
+    def _send_alone(self, refused: KafkaRefusal) -> None:
         """Called by the thread of a producer."""
         with self._lock:
             if self._alone is not None and self._alone.why:
@@ -137,7 +137,7 @@ class KafkaOutput(Output):
         self._retired.append(producer)
 
 
-def _refuse_for_good(refused: Refused) -> None:
+def _refuse_for_good(refused: KafkaRefusal) -> None:
     reason = refused.error.str()
     settle(refused.confirm, Unpublishable(f"Kafka refuses the message permanently: {reason}"))
 

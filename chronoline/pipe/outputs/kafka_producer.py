@@ -38,7 +38,7 @@ _REFUSALS = frozenset(
 logger = logging.getLogger(__name__)
 
 
-class Refused(NamedTuple):
+class KafkaRefusal(NamedTuple):
     """An unconfirmed record that was refused, because of itself or of another one in its batch."""
 
     record: OutRecord
@@ -53,7 +53,7 @@ class KafkaProducer:
     """
 
     def __init__(
-        self, topic: str, settings: Mapping[str, str], refused: Callable[[Refused], None]
+        self, topic: str, settings: Mapping[str, str], refused: Callable[[KafkaRefusal], None]
     ) -> None:
         self.why = ""
         """The reason why it accepts no more records; empty while it does. Never reset."""
@@ -179,7 +179,7 @@ class KafkaProducer:
         if error is None:
             settle(confirm, None)
         elif error.code() in _REFUSALS:
-            self._refused(Refused(record, confirm, error))
+            self._refused(KafkaRefusal(record, confirm, error))
         else:
             if error.fatal():
                 self._failed(error)

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from chronoline.pipe.intake import RecordIntake
+from chronoline.pipe.intake import PipeIntake
 from chronoline.pipe.places import Place
 from chronoline.pipe.properties import spark_options
 from chronoline.pipe.spark.expressions import Contract, read_records
@@ -52,7 +52,7 @@ class _TakeIn:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_worker()
-        taker = RecordIntake(
+        taker = PipeIntake(
             warm_store(self.work.store),
             self.work.topic_uid,
             self.work.claims,

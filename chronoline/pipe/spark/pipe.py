@@ -56,7 +56,7 @@ from chronoline.pipe.status import read_status
 from chronoline.pipe.upkeep import PipeUpkeep
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.metrics import MetricsServer
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 from chronoline.spark import register
 from chronoline.stores.factory import open_store
 from chronoline.stores.members import Member, pipe_group, pipe_members
@@ -71,7 +71,7 @@ _LOOK_FOR_END_S = 0.05
 _PATIENCE_S = 10.0
 
 
-class Pipe(Closing):
+class Pipe(Closable):
     """A running pipe. The constructor starts all its parts, and `close` ends them."""
 
     def __init__(self, settings: PipeSettings, spark: SparkSession | None = None) -> None:
@@ -301,7 +301,7 @@ class Pipe(Closing):
         try:
             self._store.get_topic(self.topic.uid)
         except TopicNotFound:
-            self._fail(f"its timeline {self.topic.name!r} was dropped")
+            self._fail(f"its timeline {self.topic.name!r} was deleted")
             return
         for lane in self._lanes:
             self._count(lane)  # before a restart, which drops the metrics

@@ -17,7 +17,15 @@ from chronoline.core.outcome import Outcome, held_error
 from chronoline.runtime.clock import Clock
 from chronoline.runtime.fork_guard import ForkGuard
 from chronoline.runtime.group_commit.pace import Pace
-from chronoline.runtime.group_commit.queue import Bounds, Call, Part, Queue, Result, Write, rows_of
+from chronoline.runtime.group_commit.queue import (
+    Bounds,
+    Part,
+    Queue,
+    QueuedCall,
+    Result,
+    Write,
+    rows_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -105,17 +113,17 @@ class Committer:
         `item_bytes` is the size of an item; small ones may count nothing. `item_place` is its place; None if
         it takes no room in one.
         """
-        call = Call(items, list(accumulate(map(item_bytes, items), initial=0)), item_place)
+        call = QueuedCall(items, list(accumulate(map(item_bytes, items), initial=0)), item_place)
         self._put(queue, kind, write, call)
         return call.future
 
     def submit_one(self, queue: Queue, write: Callable[[int], Result]) -> Future[Result]:
         """Queues a write that is not grouped with others, and returns the future of its result."""
-        call = Call((None,), [0, 0], is_single=True)
+        call = QueuedCall((None,), [0, 0], is_single=True)
         self._put(queue, call, lambda _, now_ms: (write(now_ms),), call)
         return call.future
 
-    def _put(self, queue: Queue, kind: Any, write: Write[Any], call: Call) -> None:
+    def _put(self, queue: Queue, kind: Any, write: Write[Any], call: QueuedCall) -> None:
         self._fork_guard.check()  # before the lock, which a fork may have inherited locked
         with self._changed:
             if self._stopped:
@@ -149,7 +157,7 @@ class Committer:
                     self._commit(taken[0])
                 else:
                     self._commit_together(self._together, taken)
-            except BaseException as error:  # otherwise every later call would wait for ever
+            except BaseException as error:  # otherwise every later call would wait forever
                 self._contain(taken, error, queues=[] if is_taken else self._queues)
 
     def _await_work(self) -> bool:

@@ -22,7 +22,7 @@ ErrorOf = Callable[[Sequence[Any]], Exception | None]
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class QueuedCall:
     """One caller's items under way through a committer, perhaps in several commits."""
 
     items: Sequence[Any]
@@ -83,7 +83,7 @@ class Call:
         self.future.set_exception(error)
 
 
-Part = tuple[Call, range]
+Part = tuple[QueuedCall, range]
 """A call, and the indexes of its items that are in a commit."""
 
 
@@ -116,7 +116,7 @@ class Queue:
         self._bounds = bounds
         self._waiting = 0
         self._waiting_bytes = 0
-        self._kinds: dict[Any, tuple[Write[Any], deque[Call]]] = {}
+        self._kinds: dict[Any, tuple[Write[Any], deque[QueuedCall]]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._kinds)
@@ -127,7 +127,7 @@ class Queue:
         bounds = self._bounds
         return 2 * self._waiting > bounds.most_items or 2 * self._waiting_bytes > bounds.most_bytes
 
-    def put(self, kind: Any, write: Write[Any], call: Call) -> None:
+    def put(self, kind: Any, write: Write[Any], call: QueuedCall) -> None:
         items = self._waiting + call.left()
         size = self._waiting_bytes + call.left_bytes()
         bounds = self._bounds
@@ -189,7 +189,7 @@ class Queue:
             self._kinds[kind] = (write, calls)
         return write, parts
 
-    def _fits(self, call: Call, rows: int, size: int, places: int) -> bool:
+    def _fits(self, call: QueuedCall, rows: int, size: int, places: int) -> bool:
         """Whether the whole of a call fits into the room that a commit has left."""
         most_places = self._bounds.most_places
         assert most_places is not None
@@ -203,7 +203,7 @@ class Queue:
             or self._waiting_bytes >= self._bounds.commit_bytes
         )
 
-    def drop(self, call: Call) -> None:
+    def drop(self, call: QueuedCall) -> None:
         """Removes the rest of a failed call, which may be in any kind's queue."""
         for kind, (_, calls) in list(self._kinds.items()):
             if call in calls:
@@ -214,7 +214,7 @@ class Queue:
                 if not calls:
                     del self._kinds[kind]
 
-    def clear(self) -> list[Call]:
+    def clear(self) -> list[QueuedCall]:
         """Removes and returns all waiting calls: after a `take` that failed, the state is uncertain."""
         waiting = [call for _, calls in self._kinds.values() for call in calls]
         self._kinds.clear()

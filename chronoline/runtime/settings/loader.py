@@ -210,7 +210,7 @@ class SettingsTable(BaseModel):
     )
 
 
-class Problem(NamedTuple):
+class SettingsProblem(NamedTuple):
     """A wrong setting, and the reason."""
 
     path: SettingPath
@@ -297,10 +297,10 @@ class Settings(SettingsTable):
         return self.sources.variables(self._gathered)
 
     @classmethod
-    def _problems_of(cls, errors: Iterable[ErrorDetails]) -> list[Problem]:
+    def _problems_of(cls, errors: Iterable[ErrorDetails]) -> list[SettingsProblem]:
         paths = ((tuple(str(name) for name in error["loc"]), error) for error in errors)
         return [
-            Problem(path, cls._words(error, path))
+            SettingsProblem(path, cls._words(error, path))
             for path, error in paths
             if error["type"] != "default_factory_not_called"  # it depends on a wrong setting
         ]
@@ -325,7 +325,7 @@ class Settings(SettingsTable):
         return f"the settings of {within} are {', '.join(names)}"
 
     @classmethod
-    def _other_problems(cls, table: Table, wrong: set[SettingPath]) -> list[Problem]:
+    def _other_problems(cls, table: Table, wrong: set[SettingPath]) -> list[SettingsProblem]:
         """The broken rules between settings that are valid by themselves."""
         wrong = wrong | {(name,) for name in cls.fillers if name not in table}
         usable = {name: value for name, value in table.items() if not _touches(wrong, name)}
@@ -335,13 +335,13 @@ class Settings(SettingsTable):
             return []
         return settings._broken_rules(wrong)
 
-    def _broken_rules(self, wrong: set[SettingPath]) -> list[Problem]:
+    def _broken_rules(self, wrong: set[SettingPath]) -> list[SettingsProblem]:
         problems = []
         for rule in self.rules():
             if any(_touches(wrong, name.partition(".")[0]) for name in rule.of):
                 continue
             if words := rule.problem(self):
-                problems.append(Problem(tuple(rule.of[0].split(".")), words))
+                problems.append(SettingsProblem(tuple(rule.of[0].split(".")), words))
         return problems
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
@@ -367,7 +367,7 @@ def _touches(wrong: Iterable[SettingPath], name: str) -> bool:
     return any(path[0] == name for path in wrong)
 
 
-def _refusal(problems: Sequence[Problem], gathered: Gathered) -> InvalidInput:
+def _refusal(problems: Sequence[SettingsProblem], gathered: Gathered) -> InvalidInput:
     """An error that names all problems, with their origins."""
     count = "one setting is" if len(problems) == 1 else f"{len(problems)} settings are"
     lines = [f"{count} wrong:"]

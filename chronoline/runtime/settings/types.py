@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, SecretStr
 
 from chronoline.core.addresses import check_address
 from chronoline.core.errors import InvalidInput
-from chronoline.core.quantities import parse_duration_ms, parse_size_bytes
+from chronoline.core.units import parse_duration_ms, parse_size_bytes
 
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _MOST_SHOWN = 40

@@ -41,7 +41,7 @@ class _TopicEntries:
     """The entries of a topic, by id."""
 
     topic: Topic
-    dropped: bool = False
+    deleted: bool = False
     entries: dict[str, Entry] = field(default_factory=dict)
     floor: int = 0
     """New messages begin above it."""
@@ -105,22 +105,22 @@ class MemoryEngine(Engine[None]):
     def fetch_topic(self, connection: None, uid: int) -> Topic | None:
         with self._open():
             timeline = self._topics.get(uid)
-            return None if timeline is None or timeline.dropped else timeline.topic
+            return None if timeline is None or timeline.deleted else timeline.topic
 
     def find_topic(self, name: str) -> Topic | None:
         return next((topic for topic in self.list_topics() if topic.name == name), None)
 
     def list_topics(self) -> list[Topic]:
         with self._open():
-            live = [t.topic for t in self._topics.values() if not t.dropped]
+            live = [t.topic for t in self._topics.values() if not t.deleted]
         return sorted(live, key=lambda topic: topic.name)
 
     def delete_topic(self, uid: int, now_ms: int) -> bool:
         with self._open():
             timeline = self._topics.get(uid)
-            if timeline is None or timeline.dropped:
+            if timeline is None or timeline.deleted:
                 return False
-            timeline.dropped = True
+            timeline.deleted = True
             return True
 
     # Changes
@@ -334,11 +334,11 @@ class MemoryEngine(Engine[None]):
                 for message_id, entry in list(timeline.entries.items()):
                     if removed == limit:
                         return removed
-                    if timeline.dropped or is_waste(entry, timeline.topic, now_ms):
+                    if timeline.deleted or is_waste(entry, timeline.topic, now_ms):
                         del timeline.entries[message_id]
                         timeline.raise_floor(now_ms)
                         removed += 1
-                if timeline.dropped and not timeline.entries:
+                if timeline.deleted and not timeline.entries:
                     del self._topics[uid]
         return removed
 
@@ -353,7 +353,7 @@ class MemoryEngine(Engine[None]):
         self._closed = True
 
     def announce(self, connection: None, notice: Notice) -> None:
-        self._board.tell(notice)
+        self._board.notify(notice)
 
     # Inputs
 
@@ -470,7 +470,7 @@ class MemoryEngine(Engine[None]):
 
     def _entries(self, topic: Topic) -> dict[str, Entry] | None:
         timeline = self._topics.get(topic.uid)
-        return None if timeline is None or timeline.dropped else timeline.entries
+        return None if timeline is None or timeline.deleted else timeline.entries
 
     def _live(self, topic: Topic, ranges: Sequence[BucketRange]) -> Iterator[Entry]:
         for entry in (self._entries(topic) or {}).values():

@@ -61,9 +61,9 @@ _CHANGE_MS = 5_000
 """The time of all statements of a change. Rows that others hold after it are set aside."""
 _TRANSACTION_LOCK_MS = 900
 _LATE_STATEMENT_MS = 3_600_000
-"""No statement is still on its way to a dropped topic after this time."""
+"""No statement is still on its way to a deleted topic after this time."""
 _TOPICS_AT_ONCE = 10_000
-"""The most dropped topics that a purge empties, and the most that it forgets."""
+"""The most deleted topics that a purge empties, and the most that it forgets."""
 
 
 class PostgresEngine(SqlEngine[Connection]):
@@ -290,10 +290,10 @@ class PostgresEngine(SqlEngine[Connection]):
                 "limit": limit - removed,
             }
             removed += len(self._run("purge_dead", values))
-        return removed + self._purge_dropped(limit - removed, now_ms)
+        return removed + self._purge_deleted(limit - removed, now_ms)
 
-    def _purge_dropped(self, limit: int, now_ms: int) -> int:
-        """Removes messages of dropped topics, and later the topics.
+    def _purge_deleted(self, limit: int, now_ms: int) -> int:
+        """Removes messages of deleted topics, and later the topics.
 
         An empty topic stays until no statement can be on its way to it. A late statement may have left
         messages that nobody can see; they are removed with the topic.
@@ -314,7 +314,7 @@ class PostgresEngine(SqlEngine[Connection]):
 
     def watch(self) -> Watch:
         check = self.database.check_process
-        check()  # before the lock, which a fork may have inherited taken for ever
+        check()  # before the lock, which a fork may have inherited taken forever
         with self._listener_lock:
             self.database.check_open()
             if not self._notify:
@@ -339,7 +339,7 @@ class PostgresEngine(SqlEngine[Connection]):
     def announce(self, connection: Connection | None, notice: Notice) -> None:
         if not self._notify:
             if connection is None:  # else there is nothing to see before its commit
-                self._board.tell(notice)
+                self._board.notify(notice)
             return
         payload = {"payload": write_notice(notice)}
         if connection is not None:

@@ -20,11 +20,11 @@ def start_listening(database: PostgresDatabase, board: NoticeBoard) -> PostgresL
     listening = threading.Event()
 
     def missed() -> None:
-        board.tell(Notice())
+        board.notify(Notice())
         listening.set()
 
     listener = PostgresListener(
-        database, CHANNEL, heard=lambda payload: board.tell(parse_notice(payload)), missed=missed
+        database, CHANNEL, heard=lambda payload: board.notify(parse_notice(payload)), missed=missed
     )
     listening.wait(CONNECT_TIMEOUT_S)
     return listener

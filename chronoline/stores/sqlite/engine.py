@@ -97,7 +97,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
                 return [_alone(connection, work) for work in works]
         finally:  # after a failure, too: nobody knows what was done
             for notice in untold:
-                self._board.tell(notice)
+                self._board.notify(notice)
 
     def _writing(
         self, connection: sqlite3.Connection | None, *, turn_ms: int | None = None
@@ -364,7 +364,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
         if self.database.is_joined:
             self._untold.append(notice)
         else:
-            self._board.tell(notice)
+            self._board.notify(notice)
 
     def _read(
         self, query: str, values: dict[str, Any], connection: sqlite3.Connection | None = None

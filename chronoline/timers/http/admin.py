@@ -10,7 +10,7 @@ from aiohttp import web
 
 from chronoline.timers.http.responses import (
     Handlers,
-    Refusal,
+    HttpRefusal,
     answer_json,
     check_started,
     cursor_in,
@@ -59,7 +59,9 @@ class AdminHandlers:
     async def _show(self, request: web.BaseRequest) -> web.Response:
         timer = self._node.replica.get(name_in(request, TIMER_PREFIX).id)
         if timer is None:
-            raise Refusal(HTTPStatus.NOT_FOUND, "this node does not know the timer; the others may")
+            raise HttpRefusal(
+                HTTPStatus.NOT_FOUND, "this node does not know the timer; the others may"
+            )
         return answer_json(describe_timer(self._node, timer))
 
     async def _reload_list(self, _: web.BaseRequest) -> web.Response:

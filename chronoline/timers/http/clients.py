@@ -7,11 +7,11 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from chronoline.timers.changes import Changed
+from chronoline.timers.errors import Changed
 from chronoline.timers.http.responses import (
     TIMERS,
     Handlers,
-    Refusal,
+    HttpRefusal,
     check_started,
     name_in,
     read_body,
@@ -50,7 +50,7 @@ class ClientHandlers:
         return _changed(await self._node.change(name, plan, factor=plan.factor))
 
     async def _delete(self, request: web.BaseRequest) -> web.Response:
-        """A body is ignored, as the original does."""
+        """A body is ignored, as Metaswitch Chronos does."""
         name = name_in(request)
         factor = self._factor_of(name)
         factor = DEFAULT_FACTOR if factor is None else checked_factor(factor)
@@ -71,7 +71,7 @@ class ClientHandlers:
     def _check_room(self) -> None:
         check_started(self._node)
         if self._node.replica.tally.waiting >= self._most_timers:
-            raise Refusal(
+            raise HttpRefusal(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"the node holds {self._most_timers:,} timers, and takes no more",
             )

@@ -12,7 +12,7 @@ from aiohttp import web
 from chronoline.core.errors import InvalidInput
 from chronoline.timers.http.responses import (
     Handlers,
-    Refusal,
+    HttpRefusal,
     answer_json,
     check_started,
     cursor_in,
@@ -100,7 +100,7 @@ class NodeHandlers:
         """The ids at the first page of the asker's walk."""
         if cursor == 0 or (what, asker) not in self._walks:
             if asker not in self._node.peers:
-                raise Refusal(
+                raise HttpRefusal(
                     HTTPStatus.NOT_FOUND, f"{asker[:200]!r} is no other node of this cluster"
                 )
             self._walks[what, asker] = self._node.replica.ids()

@@ -23,7 +23,7 @@ _MOST_DIGITS = 12
 _MOST_REASON = 500
 
 
-class Refusal(ChronolineError):
+class HttpRefusal(ChronolineError):
     """A request that is answered with an error."""
 
     def __init__(
@@ -44,7 +44,7 @@ def answer_json(
 def refuse(
     status: HTTPStatus, reason: str, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    """An error with its reason in the body and, as in the original, in the header `Reason`."""
+    """An error with its reason in the body and, as in Metaswitch Chronos, in the header `Reason`."""
     reason = "".join(each if each.isprintable() else "?" for each in " ".join(reason.split()))
     in_ascii = reason.replace("…", "...").encode("ascii", "replace").decode()[:_MOST_REASON]
     told = {"Reason": in_ascii, **(headers or {})}
@@ -56,8 +56,8 @@ def refuse(
 async def read_body(
     request: web.BaseRequest, most_bytes: int, *, patience_s: float = 30.0
 ) -> bytes:
-    """The body. Raises `Refusal` for one that is too large, before it is in memory, or too slow."""
-    too_large = Refusal(
+    """The body. Raises `HttpRefusal` for one that is too large, before it is in memory, or too slow."""
+    too_large = HttpRefusal(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         f"the body is larger than {most_bytes} bytes",
         {"Connection": "close"},
@@ -75,7 +75,7 @@ async def read_body(
                 if len(body) > most_bytes:
                     raise too_large
     except TimeoutError:
-        raise Refusal(
+        raise HttpRefusal(
             HTTPStatus.REQUEST_TIMEOUT,
             f"the body did not come within {patience_s:g} s",
             {"Connection": "close"},
@@ -97,9 +97,9 @@ async def read_object(request: web.BaseRequest, most_bytes: int) -> dict[str, An
 
 
 def check_started(node: TimerNode) -> None:
-    """Raises `Refusal` until the node has read its journal."""
+    """Raises `HttpRefusal` until the node has read its journal."""
     if not node.is_loaded:
-        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the node is starting; try again")
+        raise HttpRefusal(HTTPStatus.SERVICE_UNAVAILABLE, "the node is starting; try again")
 
 
 def name_in(request: web.BaseRequest, prefix: str = f"{TIMERS}/") -> TimerName:
@@ -107,7 +107,7 @@ def name_in(request: web.BaseRequest, prefix: str = f"{TIMERS}/") -> TimerName:
     text = request.path.removeprefix(prefix)
     name = parse_name(text)
     if name is None:
-        raise Refusal(HTTPStatus.NOT_FOUND, no_timer(text))
+        raise HttpRefusal(HTTPStatus.NOT_FOUND, no_timer(text))
     return name
 
 

@@ -20,7 +20,7 @@ from chronoline.runtime.listener import CappedListener, listen
 from chronoline.timers.http.admin import TIMER_PREFIX, AdminHandlers
 from chronoline.timers.http.clients import ClientHandlers
 from chronoline.timers.http.nodes import MOST_BYTES, NodeHandlers
-from chronoline.timers.http.responses import TIMERS, Handlers, Refusal, refuse
+from chronoline.timers.http.responses import TIMERS, Handlers, HttpRefusal, refuse
 from chronoline.timers.node import TimerNode
 from chronoline.timers.resync import Resync
 
@@ -45,7 +45,8 @@ class TimersEdge:
         most_timers: int = 5_000_000,
         most_body_bytes: int = 1024 * 1024,
     ) -> None:
-        """`reload` reads the list of nodes again; `admits` raises `Refusal` for a request without its token.
+        """`reload` reads the list of nodes again; `admits` raises `HttpRefusal` for a request without its
+        token.
 
         `admission` bounds the requests of all clients that are under way.
         """
@@ -94,7 +95,7 @@ class TimersEdge:
             return await _answer_ping(request)
         try:
             response = await self._answer(request)
-        except Refusal as error:
+        except HttpRefusal as error:
             response = refuse(error.status, str(error), error.headers)
         except InvalidInput as error:
             response = refuse(HTTPStatus.BAD_REQUEST, str(error))
@@ -117,21 +118,21 @@ class TimersEdge:
     async def _answer(self, request: web.BaseRequest) -> web.Response:
         if any(each.is_over for each in self._listeners):
             self._metrics.refused("connections")
-            raise Refusal(
+            raise HttpRefusal(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "as many connections as this node takes have a request under way; try again",
                 {"Connection": "close"},
             )
         try:
             self._admits(request)
-        except Refusal:
+        except HttpRefusal:
             self._metrics.refused("not_admitted")
             raise
         handlers = self._handlers(request.path)
         handler = handlers.get(request.method)
         if handler is None:
             allowed = ", ".join(handlers)
-            raise Refusal(
+            raise HttpRefusal(
                 HTTPStatus.METHOD_NOT_ALLOWED,
                 f"{_known(request.method)} is not for this address; there is {allowed}",
                 {"Allow": allowed},
@@ -140,7 +141,7 @@ class TimersEdge:
             admitted = await self._admission.admit(_client_of(request), self._size_bytes(request))
         except NodeBusy as error:
             self._metrics.refused("node_busy")
-            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
+            raise HttpRefusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
         with admitted:
             return await handler(request)
 
@@ -157,7 +158,7 @@ class TimersEdge:
         for prefix, of_one in self._by_prefix.items():
             if path.startswith(prefix):
                 return of_one
-        raise Refusal(HTTPStatus.NOT_FOUND, f"there is nothing at {path[:200]}")
+        raise HttpRefusal(HTTPStatus.NOT_FOUND, f"there is nothing at {path[:200]}")
 
 
 def _descriptor_of(request: web.BaseRequest) -> int:

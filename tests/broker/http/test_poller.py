@@ -385,7 +385,7 @@ def test_waiting_poll_is_answered_when_the_broker_stops(
     asyncio.run(play())
 
 
-def test_waiting_poll_ends_when_the_topic_is_dropped(tmp_path: Path) -> None:
+def test_waiting_poll_ends_when_the_topic_is_deleted(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()

@@ -1,4 +1,4 @@
-"""Topics are made, shown and dropped over HTTP."""
+"""Topics are made, shown and deleted over HTTP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.broker.http.served import serving
 
 
-def test_topic_is_created_shown_listed_and_dropped(tmp_path: Path) -> None:
+def test_topic_is_created_shown_listed_and_deleted(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served, served.client() as client:
             asked = {"name": "t", "settings": {"default_lease_ms": 60_000, "max_lateness_ms": 5}}

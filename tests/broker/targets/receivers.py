@@ -11,8 +11,8 @@ from typing import Any
 
 from aiohttp import web
 
-from chronoline.broker.targets.calls import Calls
-from chronoline.callbacks.address_guard import LOOPBACK, Guard
+from chronoline.broker.targets.policy import TargetPolicy
+from chronoline.callbacks.address_guard import LOOPBACK, AddressGuard
 from chronoline.callbacks.caller import Caller, CallLimits
 from chronoline.callbacks.signature import Signer
 from tests.callbacks.test_caller import serving
@@ -104,15 +104,15 @@ async def receiving(answer: Answering = fine, port: int = 0) -> AsyncIterator[Re
 
 @asynccontextmanager
 async def calling(
-    kind: type[Calls] = Calls,
+    kind: type[TargetPolicy] = TargetPolicy,
     *,
     allow: Sequence[str] = LOOPBACK,
     secret: str | None = None,
     **limits: Any,
-) -> AsyncIterator[Calls]:
+) -> AsyncIterator[TargetPolicy]:
     """Callbacks for a node, with quick retries and a long time-out."""
     given = {"timeout_ms": 30_000, **limits}
-    async with Caller(Guard(allow), limits=CallLimits(**given)) as caller:
+    async with Caller(AddressGuard(allow), limits=CallLimits(**given)) as caller:
         yield kind(
             caller=caller,
             signer=None if secret is None else Signer(secret),

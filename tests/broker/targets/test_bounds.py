@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from chronoline.broker.subscription import NO_BUCKETS
-from chronoline.broker.targets.calls import Calls
+from chronoline.broker.targets.policy import TargetPolicy
 from chronoline.broker.targets.target import Target
 from chronoline.client import TopicSettings
 from chronoline.client.messages import ToSend
@@ -19,7 +19,7 @@ from tests.descriptors import no_descriptors
 _MANY = 100
 
 
-class _Hasty(Calls):
+class _Hasty(TargetPolicy):
     """Gives up soon while it waits for a free call."""
 
     @property
@@ -27,7 +27,7 @@ class _Hasty(Calls):
         return 50
 
 
-class _Brief(Calls):
+class _Brief(TargetPolicy):
     """Leases are over before a call could be."""
 
     @property
@@ -139,7 +139,7 @@ def test_waiting_for_a_call_costs_no_attempt(
     run_scene(scene)
 
 
-def test_waiting_call_of_a_dropped_topic_is_not_begun(tmp_path: Path) -> None:
+def test_waiting_call_of_a_deleted_topic_is_not_begun(tmp_path: Path) -> None:
     async def scene() -> None:
         hanging = Hanging("/a", "/b")
         async with (

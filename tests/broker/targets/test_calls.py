@@ -131,7 +131,7 @@ def test_closed_port_is_retried_until_it_opens(tmp_path: Path) -> None:
 
 
 async def _silence(_: web.BaseRequest) -> web.StreamResponse:
-    await asyncio.Event().wait()  # for ever: the caller times out
+    await asyncio.Event().wait()  # forever: the caller times out
     raise AssertionError("unreachable")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chronoline.broker.metrics import BrokerMetrics
-from chronoline.broker.targets.calls import Calls
+from chronoline.broker.targets.policy import TargetPolicy
 from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient
 from chronoline.client.messages import ToSend
@@ -26,7 +26,7 @@ from tests.broker.targets.test_calls import is_done
 from tests.deadline import run_scene, until
 
 
-class _Hurried(Calls):
+class _Hurried(TargetPolicy):
     """A stop that does not wait for calls."""
 
     @property
@@ -57,7 +57,7 @@ def test_overdue_messages_are_called_at_start(tmp_path: Path) -> None:
     run_scene(scene)
 
 
-def test_created_topics_are_called_and_dropped_ones_not(
+def test_created_topics_are_called_and_deleted_ones_not(
     tmp_path: Path,
 ) -> None:
     async def scene() -> None:

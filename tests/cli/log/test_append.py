@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from chronoline.cli.lines import Source
+from chronoline.cli.lines import LineSource
 from chronoline.cli.log import events
 from chronoline.cli.log.events import Appends, append_lines, event_batches
 from chronoline.core.errors import ChronolineError, InvalidInput, StoreBusy, StoreUnavailable
@@ -197,7 +197,7 @@ def take(line: bytes) -> NewEvent | None:
     return NewEvent(value=line) if line else None
 
 
-def values(source: Source) -> list[tuple[int, list[bytes | None]]]:
+def values(source: LineSource) -> list[tuple[int, list[bytes | None]]]:
     return [
         (each.first_line, [event.value for event in each.items])
         for each in event_batches(source, take)
@@ -279,7 +279,7 @@ class _Waiting(Future[list[Position]]):
         return self._log.settle(self._events)
 
 
-def append(log: FakeLog, source: Source) -> str:
+def append(log: FakeLog, source: LineSource) -> str:
     return append_lines(cast(Log, log), "t", source, take, lambda done: None)
 
 

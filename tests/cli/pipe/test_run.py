@@ -16,14 +16,14 @@ from chronoline.log import Log
 from chronoline.pipe.counters import Counters
 from chronoline.pipe.kafka import KafkaTopic
 from chronoline.pipe.settings import PipeSettings
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 from tests.cli.pipe.command import pipe, refusal, store_url
 
 
 def nothing() -> None: ...
 
 
-class FakePipe(Closing):
+class FakePipe(Closable):
     """Does at its start, while it is watched, and at its end what a test says."""
 
     node = "a-node"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from chronoline.core.errors import OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
-from chronoline.log.contract import Index, Notice
+from chronoline.log.contract import AppendNotice, Index
 from chronoline.log.index.dynamodb import DynamoDbIndex, create_table
 from chronoline.log.index.dynamodb import table as table_module
 from chronoline.log.index.dynamodb.items import chunk_key, encode_key
@@ -85,7 +85,7 @@ def test_notice_end_does_not_cover_concurrently_untold_events(
 ) -> None:
     append(index, "a", {0: 5})
     notice = index.begin_notice(TOPIC.uid, 0, max_latency_ms=100, now_ms=NOW)
-    assert isinstance(notice, Notice)
+    assert isinstance(notice, AppendNotice)
     other = DynamoDbIndex(dynamodb_url)
 
     def after_the_end(call: Call) -> Any:
@@ -161,7 +161,7 @@ def test_progress_that_was_not_answered_is_noted_once(index: Index, line: Line) 
 
 
 def test_unanswered_notice_is_unknown_and_lapses(index: Index, line: Line) -> None:
-    def begin(now_ms: int) -> Notice | int | None:
+    def begin(now_ms: int) -> AppendNotice | int | None:
         return index.begin_notice(TOPIC.uid, 0, max_latency_ms=100, now_ms=now_ms)
 
     append(index, "a", {0: 1})
@@ -170,7 +170,7 @@ def test_unanswered_notice_is_unknown_and_lapses(index: Index, line: Line) -> No
         begin(NOW)
     assert begin(NOW + 1) == NOW + 100
     notice = begin(NOW + 100)
-    assert isinstance(notice, Notice)
+    assert isinstance(notice, AppendNotice)
     line.faults["update_item"] = [answer_lost]
     with pytest.raises(OutcomeUnknown):
         index.end_notice(notice, now_ms=NOW + 101)

@@ -37,7 +37,7 @@ def commit_all(index: Index, names: Sequence[str]) -> None:
 
 
 def collect(index: Index) -> None:
-    """Drops everything of partition 0, and notes that its objects were deleted."""
+    """Deletes everything of partition 0, and notes that its objects were deleted."""
     index.trim(TOPIC.uid, 0, before_sequence=ends(index)[0][1])
     index.forget(index.unreferenced(100))
 

@@ -1,19 +1,19 @@
 """Notices: one claimant notifies of new events, and no concurrent append is forgotten."""
 
-from chronoline.log.contract import Index, Notice
+from chronoline.log.contract import AppendNotice, Index
 from tests.log.index.conftest import Open
 from tests.log.index.steps import NOW, TOPIC, append, at_once, ends
 
 LATENCY_MS = 100
 
 
-def begin(index: Index, now_ms: int = NOW, partition: int = 0) -> Notice | int | None:
+def begin(index: Index, now_ms: int = NOW, partition: int = 0) -> AppendNotice | int | None:
     return index.begin_notice(TOPIC.uid, partition, max_latency_ms=LATENCY_MS, now_ms=now_ms)
 
 
-def begun(index: Index, now_ms: int = NOW, partition: int = 0) -> Notice:
+def begun(index: Index, now_ms: int = NOW, partition: int = 0) -> AppendNotice:
     notice = begin(index, now_ms, partition)
-    assert isinstance(notice, Notice), notice
+    assert isinstance(notice, AppendNotice), notice
     return notice
 
 
@@ -26,7 +26,7 @@ def test_no_notice_without_new_events(index: Index) -> None:
 
 def test_first_claimant_notifies(index: Index) -> None:
     append(index, "a", {0: 3})
-    assert begin(index) == Notice(TOPIC.uid, 0, 3, NOW)
+    assert begin(index) == AppendNotice(TOPIC.uid, 0, 3, NOW)
 
 
 def test_second_claimant_learns_when_the_notice_ends(index: Index, another: Open) -> None:
@@ -41,7 +41,7 @@ def test_dead_notifier_is_replaced(index: Index) -> None:
     dead = begun(index)
     append(index, "b", {0: 1})
     notice = begun(index, NOW + LATENCY_MS)
-    assert notice == Notice(TOPIC.uid, 0, 4, NOW + LATENCY_MS)
+    assert notice == AppendNotice(TOPIC.uid, 0, 4, NOW + LATENCY_MS)
     # The first claimant was only frozen: its end does not end the other notice.
     assert index.end_notice(dead, now_ms=NOW + LATENCY_MS + 1) is None
     assert begin(index, NOW + LATENCY_MS + 2) == NOW + 2 * LATENCY_MS
@@ -62,7 +62,7 @@ def test_append_before_the_end_continues_the_notice(index: Index) -> None:
     notice = begun(index)
     append(index, "b", {0: 2})
     following = index.end_notice(notice, now_ms=NOW + 50)
-    assert following == Notice(TOPIC.uid, 0, 5, NOW + 50)
+    assert following == AppendNotice(TOPIC.uid, 0, 5, NOW + 50)
     assert begin(index, NOW + 60) == NOW + 50 + LATENCY_MS
     assert index.untold(TOPIC.uid) == [0]
     assert index.end_notice(following, now_ms=NOW + 70) is None
@@ -73,7 +73,7 @@ def test_append_after_the_end_begins_a_new_notice(index: Index) -> None:
     append(index, "a", {0: 3})
     index.end_notice(begun(index), now_ms=NOW + 1)
     append(index, "b", {0: 1})
-    assert begin(index, NOW + 2) == Notice(TOPIC.uid, 0, 4, NOW + 2)
+    assert begin(index, NOW + 2) == AppendNotice(TOPIC.uid, 0, 4, NOW + 2)
 
 
 def test_a_notice_ends_once(index: Index) -> None:
@@ -91,7 +91,7 @@ def test_a_notice_ends_once(index: Index) -> None:
 
 def test_clock_near_zero_delays_no_notice(index: Index) -> None:
     append(index, "a", {0: 1})
-    assert begun(index, now_ms=1) == Notice(TOPIC.uid, 0, 1, 1)
+    assert begun(index, now_ms=1) == AppendNotice(TOPIC.uid, 0, 1, 1)
 
 
 def test_partitions_have_separate_notices(index: Index) -> None:
@@ -110,7 +110,7 @@ def test_untold_events_can_be_told_again(index: Index) -> None:
     index.end_notice(begun(index), now_ms=NOW)
     index.untell(TOPIC.uid, 0, sequence=3)
     assert index.untold(TOPIC.uid) == [0, 1]
-    assert begun(index, NOW + 1) == Notice(TOPIC.uid, 0, 5, NOW + 1)
+    assert begun(index, NOW + 1) == AppendNotice(TOPIC.uid, 0, 5, NOW + 1)
     index.untell(TOPIC.uid, 2, sequence=0)  # nothing is there
     index.untell(99, 0, sequence=0)
     assert index.untold(TOPIC.uid) == [0, 1]
@@ -132,7 +132,7 @@ def test_running_notice_does_not_cover_untold_events(index: Index) -> None:
 def test_untell_of_untold_events_changes_nothing(index: Index) -> None:
     append(index, "a", {0: 5})
     index.untell(TOPIC.uid, 0, sequence=4)
-    assert begun(index) == Notice(TOPIC.uid, 0, 5, NOW)
+    assert begun(index) == AppendNotice(TOPIC.uid, 0, 5, NOW)
     index.untell(TOPIC.uid, 0, sequence=99)
     assert index.untold(TOPIC.uid) == [0]
 
@@ -149,7 +149,7 @@ def test_one_of_many_claimants_notifies(index: Index, another: Open) -> None:
     for number in range(5):
         append(index, f"o{number}", {0: 1})
         answers = at_once(begin, handles)
-        notices = [answer for answer in answers if isinstance(answer, Notice)]
+        notices = [answer for answer in answers if isinstance(answer, AppendNotice)]
         assert len(notices) == 1
         assert answers.count(NOW + LATENCY_MS) == 7
         assert index.end_notice(notices[0], now_ms=NOW) is None
@@ -163,7 +163,7 @@ def test_nothing_stays_untold_when_many_append_and_tell(index: Index, another: O
         for each in range(15):
             append(handles[number], f"w{number}-{each}", {0: 1})
             notice = begin(handles[number])
-            while isinstance(notice, Notice):
+            while isinstance(notice, AppendNotice):
                 told.append(notice.sequence)
                 notice = handles[number].end_notice(notice, now_ms=NOW)
 

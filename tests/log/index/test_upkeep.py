@@ -57,7 +57,7 @@ def test_concurrent_sweeps_are_safe(index: Index, another: Open) -> None:
 @pytest.mark.parametrize(
     ("before", "left"), [(0, 0), (1, 0), (2, 0), (3, 3), (5, 3), (6, 6), (8, 6), (9, 9), (99, 9)]
 )
-def test_whole_chunks_are_dropped(index: Index, before: int, left: int) -> None:
+def test_whole_chunks_are_deleted(index: Index, before: int, left: int) -> None:
     chunks = fill(index, 3, events=3)
     append(index, "b", {1: 5})
     assert trim(index, before) == left

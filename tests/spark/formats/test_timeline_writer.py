@@ -18,10 +18,10 @@ from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Outcome
 from chronoline.spark import timeline_writer
 from chronoline.spark.options import Options
-from chronoline.spark.timeline_reader import Target
+from chronoline.spark.timeline_reader import TimelineTarget
 from chronoline.spark.timeline_writer import (
     Attempt,
-    Plan,
+    WritePlan,
     Written,
     plan_writing,
     write_task,
@@ -177,7 +177,7 @@ def batch(timeline: Timeline, *ids: str | None, value: bytes = b"v") -> pa.Recor
     return pa.record_batch(columns)
 
 
-def plan(timeline: Timeline, *, streaming: bool = False, **options: str) -> Plan:
+def plan(timeline: Timeline, *, streaming: bool = False, **options: str) -> WritePlan:
     given = Options("chronoline", timeline.options | options)
     schema = from_arrow_schema(batch(timeline).schema)
     return plan_writing(given, schema, False, streaming=streaming)
@@ -185,7 +185,7 @@ def plan(timeline: Timeline, *, streaming: bool = False, **options: str) -> Plan
 
 @pytest.fixture
 def second_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    def this_attempt(plan: Plan) -> Attempt:
+    def this_attempt(plan: WritePlan) -> Attempt:
         return Attempt(plan.write, 0, "1", True)
 
     monkeypatch.setattr(timeline_writer, "this_attempt", this_attempt)
@@ -285,7 +285,7 @@ def test_task_retries_a_busy_or_silent_store(
     timeline: Timeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moods = ["busy", "unknown", "busy"]
-    monkeypatch.setattr(Target, "open", lambda target: Moody(open_store(target.url), moods))
+    monkeypatch.setattr(TimelineTarget, "open", lambda target: Moody(open_store(target.url), moods))
     done = write_task(plan(timeline), iter([batch(timeline, "a", "b")]))
     assert (done, moods) == (Written(repeated=2), [])
     assert timeline.ids() == {"a", "b"}

@@ -8,7 +8,7 @@ import pytest
 from chronoline.core.errors import InvalidInput
 from chronoline.log import Log
 from chronoline.spark import locality
-from chronoline.spark.worker_logs import open_log
+from chronoline.spark.worker_logs import open_worker_log
 
 
 class Task:
@@ -36,16 +36,16 @@ def run_on(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_process_opens_a_log_once(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/log"
-    opened = open_log(url)
+    opened = open_worker_log(url)
     assert isinstance(opened, Log)
-    assert open_log(url) is opened
+    assert open_worker_log(url) is opened
     opened.close()
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*,4]", None])
 def test_a_folder_is_fine_on_one_machine(run_on: Any, master: str | None, tmp_path: Path) -> None:
     run_on(master)
-    with open_log(f"file://{tmp_path}/log") as log:
+    with open_worker_log(f"file://{tmp_path}/log") as log:
         assert log.topics() == []
 
 
@@ -65,5 +65,5 @@ def test_a_folder_is_refused_where_there_are_several(
     with pytest.raises(
         InvalidInput, match=f"with its {part} .* cannot serve the executors of {master}"
     ):
-        open_log(url)
+        open_worker_log(url)
     assert not Path("/nowhere").exists()

@@ -1,4 +1,4 @@
-"""A pipe as a process of its own, as users start it: it can be killed, and is told to stop by signals."""
+"""A pipe as a process of its own, as users start it: it can be killed, and signals stop it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from chronoline.log import Log, NewEvent
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.servers.kafka import KafkaServer
 
@@ -33,7 +33,7 @@ class Record(NamedTuple):
     partition: int | None = None
 
 
-class Reader(Closing):
+class Reader(Closable):
     """Reads a topic from its beginning, bit by bit."""
 
     @abstractmethod
@@ -41,7 +41,7 @@ class Reader(Closing):
         """Returns the new records; waits a moment if there are none."""
 
 
-class Place(Closing):
+class Place(Closable):
     """Where a pipe has its topics and its store."""
 
     store: str

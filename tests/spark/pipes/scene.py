@@ -16,7 +16,7 @@ from chronoline.core.topic import Topic
 from chronoline.pipe.inputs import open_input
 from chronoline.pipe.settings import PipeSettings
 from chronoline.pipe.status import PipeStatus, read_status
-from chronoline.runtime.service import Closing
+from chronoline.runtime.service import Closable
 from chronoline.stores.factory import open_store
 from chronoline.stores.inputs import Tally
 from tests.spark.pipes.places import PATIENCE_S, Header, Place, Record, numbers
@@ -59,7 +59,7 @@ def tag_of(headers: Sequence[Header]) -> str:
     return next((value or b"").decode() for name, value in headers if name == TAG)
 
 
-class Scene(Closing):
+class Scene(Closable):
     """The topics, the store and the records of one pipe."""
 
     def __init__(

@@ -135,7 +135,7 @@ def test_busy_supervisor_keeps_its_input(
         until(lambda: all(lane._seen > seen[lane] for lane in seen), "the supervisor looks again")
         assert fences() == held
         assert "no heartbeat" not in caplog.text
-        # Else it would show that it lives for ever, where nobody finds it by its name.
+        # Else it would show that it lives forever, where nobody finds it by its name.
         scene.store.delete_topic(pipe.topic.uid, now_ms=now_ms())
         until(pipe.stopped.is_set, "it ends")
         assert pipe.failed == f"its timeline {scene.name!r} was dropped"

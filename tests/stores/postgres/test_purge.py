@@ -1,4 +1,4 @@
-"""Purging dropped topics: what a round costs, and when a topic is forgotten."""
+"""Purging deleted topics: what a round costs, and when a topic is forgotten."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -51,7 +51,7 @@ def counted(new_url: str) -> Iterator[CountedStore]:
         yield store
 
 
-def test_dropped_topics_are_emptied_and_forgotten_together(counted: CountedStore) -> None:
+def test_deleted_topics_are_emptied_and_forgotten_together(counted: CountedStore) -> None:
     make_line = MakeLine(counted)
     idle = counted.purge_statements(NOW)
     for line in [make_line() for _ in range(20)]:

@@ -188,7 +188,7 @@ def test_invalid_argument_raises(send: Sender, pg_line: Line, named: dict[str, o
     assert "a" not in pg_line
 
 
-def test_dropped_topic_refuses_a_send(send: Sender, pg_line: Line) -> None:
+def test_deleted_topic_refuses_a_send(send: Sender, pg_line: Line) -> None:
     pg_line.drop()
     with pytest.raises(psycopg.errors.RaiseException, match="no topic named"):
         send()

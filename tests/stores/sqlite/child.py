@@ -1,6 +1,6 @@
 """Another process on the same file: `python -m tests.stores.sqlite.child WHAT PATH`.
 
-`lock` holds the write lock until it is told a line. `create` creates a message for each id that it is told,
+`lock` holds the write lock until it reads a line. `create` creates a message for each id that it reads,
 and says "done" when it is answered. `flood` creates many, and says the ids of those that were answered.
 """
 

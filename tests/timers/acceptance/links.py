@@ -71,7 +71,7 @@ class Links:
                 await asyncio.Event().wait()
             await self._pass_on(self.at[to], head, reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # one of the two is gone, or the link is: both are told so by the end of the connection
+            pass  # one of the two is gone, or the link is: both see the end of the connection
         finally:
             self._open.pop(task, None)
             writer.transport.abort()

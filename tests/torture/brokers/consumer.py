@@ -355,7 +355,7 @@ _WAYS: dict[str, Callable[[Hand, list[str]], Awaitable[None]]] = {
 
 
 async def main(program: Program) -> None:
-    """Runs one consumer for each requested way; one also consumes the topic that is dropped and created."""
+    """Runs one consumer for each requested way; one also consumes the topic that is deleted and created."""
     steady, fleeting = program.given["topics"][:2], program.given["topics"][2]
     works = []
     for way, consumer in program.given["consumers"].items():

@@ -44,7 +44,7 @@ NOT_ALLOWED = "12 done without permission"
 STARVED = "13 due message not served"
 OLD_VERSION_RETURNED = "14 lease returned under an old version"
 WRONG_CLOCK = "16 written by a clock beyond the bound"
-DROPPED_RETURNED = "19 message of a dropped topic came back"
+DROPPED_RETURNED = "19 message of a deleted topic came back"
 REFUSED_HAPPENED = "36 refused change happened"
 DONE_UNSEEN = "36 done change is not visible"
 ATTEMPTS = "36 attempts counted wrong"
@@ -57,7 +57,7 @@ _CLIENT_CLOCK_MS = 100
 """A client's error about its broker's clock on a busy machine."""
 _SERVED_WITHIN_MS = 10_000
 _HEARD_WITHIN_MS = 10_000
-"""The time after which consumers know of a dropped topic, or of a twin."""
+"""The time after which consumers know of a deleted topic, or of a twin."""
 _SOONEST_MS = 20
 """The shortest delay of the SDK's retries."""
 _MOST_ATTEMPTS = 3
@@ -478,8 +478,8 @@ def _rows(history: History, message: Message) -> Found:
         yield STARVED, f"at {row.ts_ms} since {waited_ms:.0f} ms, with consumers that live"
 
 
-def _dropped_topics(history: History, message: Message) -> Found:
-    """2 and 19: after a topic is dropped and created again no message of it comes, and no lease counts."""
+def _deleted_topics(history: History, message: Message) -> Found:
+    """2 and 19: after a topic is deleted and created again no message of it comes, and no lease counts."""
     drops = [call for call in history.of_topic("drop_topic", message.topic) if call.done]
     made = {
         call.told["uid"]: call
@@ -516,5 +516,5 @@ _RULES = (
     _contents,
     _attempts,
     _rows,
-    _dropped_topics,
+    _deleted_topics,
 )

@@ -199,11 +199,11 @@ class History:
         )
 
     def dropped(self, topic: str, begin_ms: float, end_ms: float) -> bool:
-        """Whether a topic may have been dropped between two moments."""
+        """Whether a topic may have been deleted between two moments."""
         return any(call.overlaps(begin_ms, end_ms) for call in self.of_topic("drop_topic", topic))
 
     def of_topic(self, op: str, topic: str) -> list[Call]:
-        """Returns the calls that drop, or create, a topic."""
+        """Returns the calls that delete, or create, a topic."""
         return self._of_topics.get((op, topic), [])
 
     def ahead_ms(self, topic: str, begin_ms: float, end_ms: float) -> tuple[int, int]:

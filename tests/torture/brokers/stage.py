@@ -282,7 +282,7 @@ class Stage:
     # Topics and clocks
 
     async def create_topic(self, topic: str) -> None:
-        """Creates a topic; retries while the rows of a dropped one of this name are removed."""
+        """Creates a topic; retries while the rows of a deleted one of this name are removed."""
         settings = TopicSettings(
             buckets=16,
             window=0.5,

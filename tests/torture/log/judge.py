@@ -98,7 +98,7 @@ class _Judge:
             if append.refused and there:
                 yield Violation(FAILED_IS_SEEN, f"{topic} {there}")
             if any(firsts):
-                continue  # retention has dropped some
+                continue  # retention has deleted some
             if append.done:
                 for value in sorted(set(append.values) - set(there)):
                     yield Violation(LOST, f"{topic} {value!r}, acknowledged")

@@ -14,6 +14,7 @@ from chronoline.core.errors import (
     TopicNotFound,
 )
 from chronoline.log.contract import (
+    AppendNotice,
     Chunk,
     GroupState,
     Head,
@@ -21,7 +22,6 @@ from chronoline.log.contract import (
     Index,
     LogTopic,
     NewChunk,
-    Notice,
     ObjectTooOld,
     Source,
 )
@@ -199,8 +199,8 @@ class DynamoDbIndex(Index):
         pk = chunks_of(topic_uid, partition)
         chunks = [*map(items.chunk, self._table.query(pk, limit=self.max_chunks_per_commit))]
         if chunks:
-            drops = [_drop(topic_uid, chunk) for chunk in chunks]
-            self._table.write([*drops, *objects.unrefer(self._table, topic_uid, chunks)])
+            deletes = [_delete_chunk(topic_uid, chunk) for chunk in chunks]
+            self._table.write([*deletes, *objects.unrefer(self._table, topic_uid, chunks)])
         return bool(chunks)
 
     def _delete_heads(self, topic_uid: int) -> None:
@@ -465,7 +465,7 @@ class DynamoDbIndex(Index):
 
     def begin_notice(
         self, topic_uid: int, partition: int, *, max_latency_ms: int, now_ms: int
-    ) -> Notice | int | None:
+    ) -> AppendNotice | int | None:
         done, head = self._table.update(
             head_key(topic_uid, partition),
             "SET told_since_ms = :now",
@@ -478,12 +478,12 @@ class DynamoDbIndex(Index):
             never=now_ms + max_latency_ms,
         )
         if done:
-            return Notice(topic_uid, partition, head["next_sequence"], now_ms)
+            return AppendNotice(topic_uid, partition, head["next_sequence"], now_ms)
         if not head or head["told"] >= head["next_sequence"]:
             return None
         return int(head["told_since_ms"]) + max_latency_ms
 
-    def end_notice(self, notice: Notice, *, now_ms: int) -> Notice | None:
+    def end_notice(self, notice: AppendNotice, *, now_ms: int) -> AppendNotice | None:
         """Tries both writes, of which a condition selects one: an append may come in between."""
         key = head_key(notice.topic_uid, notice.partition)
         change = "SET told = :sequence, told_since_ms = :next"
@@ -558,7 +558,7 @@ class DynamoDbIndex(Index):
         self._table.write(
             [
                 update(key, change, when="first_sequence = :seen", left=left, seen=first),
-                *(_drop(topic_uid, chunk) for chunk in doomed),
+                *(_delete_chunk(topic_uid, chunk) for chunk in doomed),
                 *objects.unrefer(self._table, topic_uid, doomed),
             ]
         )
@@ -595,7 +595,7 @@ class DynamoDbIndex(Index):
                 objects.claim(object_name, refs=1, given=[first.first_sequence]),
                 check(head, when=f"attribute_exists(pk) AND {_NOT_BELOW_FLOOR}", name=object_name),
                 put(item, when=_SAME_OBJECT, object=first.object_name),
-                *(_drop(topic_uid, chunk) for chunk in old[1:]),
+                *(_delete_chunk(topic_uid, chunk) for chunk in old[1:]),
                 *objects.unrefer(self._table, topic_uid, old),
             ]
         )
@@ -711,7 +711,7 @@ def _advance(key: Key, seen: int, name: str, *, next_sequence: int, appended_ms:
     )
 
 
-def _drop(topic_uid: int, chunk: Chunk) -> Write:
+def _delete_chunk(topic_uid: int, chunk: Chunk) -> Write:
     key = chunk_key(topic_uid, chunk.partition, chunk.first_sequence)
     return delete(key, when=_SAME_OBJECT, object=chunk.object_name)
 

@@ -6,7 +6,7 @@
 | `topics` | name | a topic |
 | `uids` | uid | its partitions; so that a uid is taken once. With `deleted_topic` it takes no events |
 | `deleted` | uid | a topic that was deleted and of which something is left |
-| `heads#uid` | partition | the ends of a partition, and how far its events are told of |
+| `heads#uid` | partition | the ends of a partition, and how far its events are announced |
 | `chunks#uid#partition` | first sequence | a chunk |
 | `object#name` | `object` | how many chunks lie in it, and what its commit was answered |
 | `garbage` | uid, partition, object | names of objects that one change left without chunks |
@@ -102,7 +102,7 @@ def object_key(name: str) -> Key:
 
 
 def garbage_key(topic_uid: int, chunk: Chunk) -> Key:
-    """Used once: an object has one chunk in a partition, which is dropped once."""
+    """Used once: an object has one chunk in a partition, which is deleted once."""
     return GARBAGE, f"{topic_uid}#{chunk.partition}#{chunk.object_name}"
 
 

@@ -74,13 +74,13 @@ def sweep(table: Table, names: Sequence[str], *, now_ms: int) -> list[str]:
     return [name for name in names if name in new or object_key(name) in refused]
 
 
-def unrefer(table: Table, topic_uid: int, dropped: Sequence[Chunk]) -> list[Write]:
+def unrefer(table: Table, topic_uid: int, deleted: Sequence[Chunk]) -> list[Write]:
     """Subtracts the chunks that these objects lose, and lists the objects without chunks."""
-    counts = Counter(chunk.object_name for chunk in dropped)
+    counts = Counter(chunk.object_name for chunk in deleted)
     found = table.get(map(object_key, counts))
     if len(found) < len(counts):
         raise Overtaken  # a commit under way: its chunk is visible and its object not yet
-    place = garbage_key(topic_uid, dropped[0])
+    place = garbage_key(topic_uid, deleted[0])
     garbage = set()
     writes = []
     for name, count in counts.items():

@@ -26,6 +26,7 @@ from chronoline.databases.postgres import (
 from chronoline.databases.postgres_listener import PostgresListener
 from chronoline.databases.queries import load_queries
 from chronoline.log.contract import (
+    AppendNotice,
     Chunk,
     GroupNotFound,
     GroupState,
@@ -34,7 +35,6 @@ from chronoline.log.contract import (
     Index,
     LogTopic,
     NewChunk,
-    Notice,
     ObjectSwept,
     ObjectTooOld,
     Source,
@@ -322,17 +322,17 @@ class PostgresIndex(Index):
 
     def begin_notice(
         self, topic_uid: int, partition: int, *, max_latency_ms: int, now_ms: int
-    ) -> Notice | int | None:
+    ) -> AppendNotice | int | None:
         values = {"topic": topic_uid, "partition": partition}
         rows = self._run("begin_notice", values | {"now": now_ms, "latency": max_latency_ms})
         if not rows:
             return None
         sequence, since_ms, is_free = rows[0]
         if is_free:
-            return Notice(topic_uid, partition, sequence, now_ms)
+            return AppendNotice(topic_uid, partition, sequence, now_ms)
         return int(since_ms) + max_latency_ms
 
-    def end_notice(self, notice: Notice, *, now_ms: int) -> Notice | None:
+    def end_notice(self, notice: AppendNotice, *, now_ms: int) -> AppendNotice | None:
         values = {"topic": notice.topic_uid, "partition": notice.partition, "now": now_ms}
         values |= {"sequence": notice.sequence, "since": notice.since_ms}
         rows = self._run("end_notice", values)
@@ -366,7 +366,7 @@ class PostgresIndex(Index):
 
         def work(connection: Connection) -> int:
             if not fetch(connection, _QUERIES["lock_head"], values):
-                return 0  # the topic is deleted, and its purge drops them
+                return 0  # the topic is deleted, and its purge deletes them
             return int(fetch(connection, _QUERIES["trim"], values)[0][0])
 
         return self._database.transact(work)

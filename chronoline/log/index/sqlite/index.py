@@ -11,6 +11,7 @@ from chronoline.core.errors import TopicExists, TopicNotFound
 from chronoline.databases.queries import load_queries
 from chronoline.databases.sqlite import LOG_FILE, SqliteDatabase
 from chronoline.log.contract import (
+    AppendNotice,
     Chunk,
     GroupNotFound,
     GroupState,
@@ -19,7 +20,6 @@ from chronoline.log.contract import (
     Index,
     LogTopic,
     NewChunk,
-    Notice,
     ObjectSwept,
     ObjectTooOld,
     Source,
@@ -82,7 +82,7 @@ class SqliteIndex(Index):
             chunks = _run(connection, "chunks_of_topic", **values).fetchall()
             for partition, first, name in chunks:
                 where = {"topic": topic_uid, "partition": partition}
-                _drop_chunk(connection, where, first, name)
+                _delete_chunk(connection, where, first, name)
             if chunks or _run(connection, "purge_cursors", **values).rowcount:
                 return True
             for query in ("purge_members", "purge_groups", "purge_floors", "forget_topic"):
@@ -233,17 +233,17 @@ class SqliteIndex(Index):
 
     def begin_notice(
         self, topic_uid: int, partition: int, *, max_latency_ms: int, now_ms: int
-    ) -> Notice | int | None:
+    ) -> AppendNotice | int | None:
         where = {"topic": topic_uid, "partition": partition}
         with self._database.writing() as connection:
             values = where | {"now": now_ms, "latency": max_latency_ms}
             row = _run(connection, "begin_notice", **values).fetchone()
             if row is not None:
-                return Notice(topic_uid, partition, row[0], now_ms)
+                return AppendNotice(topic_uid, partition, row[0], now_ms)
             row = _run(connection, "notice_wait", **where).fetchone()
         return None if row is None else int(row[0]) + max_latency_ms
 
-    def end_notice(self, notice: Notice, *, now_ms: int) -> Notice | None:
+    def end_notice(self, notice: AppendNotice, *, now_ms: int) -> AppendNotice | None:
         values = {"topic": notice.topic_uid, "partition": notice.partition, "now": now_ms}
         values |= {"sequence": notice.sequence, "since": notice.since_ms}
         with self._database.writing() as connection:
@@ -280,7 +280,7 @@ class SqliteIndex(Index):
                 **where,
             ).fetchall()
             for first, _, name in doomed:
-                _drop_chunk(connection, where, first, name)
+                _delete_chunk(connection, where, first, name)
             if doomed:
                 first, count, _ = doomed[-1]
                 _run(connection, "move_first", first=first + count, **where)
@@ -308,7 +308,7 @@ class SqliteIndex(Index):
             if not _run(connection, "claim_object", name=object_name, refs=1, prefix="").rowcount:
                 return False
             for chunk in old:
-                _drop_chunk(connection, where, chunk.first_sequence, chunk.object_name)
+                _delete_chunk(connection, where, chunk.first_sequence, chunk.object_name)
             _insert_chunk(connection, object_name, new, old[0].first_sequence, old[-1].appended_ms)
             return True
 
@@ -411,7 +411,7 @@ def _insert_chunk(
     )
 
 
-def _drop_chunk(
+def _delete_chunk(
     connection: sqlite3.Connection, where: dict[str, int], first: int, name: str
 ) -> None:
     _run(connection, "delete_chunk", first=first, object=name, **where)

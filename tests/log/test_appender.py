@@ -16,7 +16,7 @@ from chronoline.core.errors import (
     TopicNotFound,
 )
 from chronoline.log import Log, NewEvent
-from chronoline.log import writer as writer_module
+from chronoline.log import appender as writer_module
 from chronoline.log.contract import NewChunk
 from chronoline.log.events import MAX_VALUE_BYTES
 from chronoline.log.index.sqlite import SqliteIndex

@@ -27,7 +27,7 @@ class RefusedRecord:
     reason: str
 
 
-class RecordIntake:
+class PeerRecords:
     """Reads the records that other nodes send."""
 
     def __init__(
@@ -61,10 +61,10 @@ class RecordIntake:
             else:
                 refused.append(RefusedRecord(timer.id, problem))
         if refused:
-            self._tell(refused, source)
+            self._log_refused(refused, source)
         return timers, refused
 
-    def _tell(self, refused: list[RefusedRecord], source: str) -> None:
+    def _log_refused(self, refused: list[RefusedRecord], source: str) -> None:
         self._refused(len(refused))
         first = refused[0]
         logger.warning(

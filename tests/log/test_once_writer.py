@@ -9,9 +9,9 @@ import pytest
 
 from chronoline.core.errors import InvalidInput, OutcomeUnknown, StoreUnavailable
 from chronoline.log import Log, NewEvent
-from chronoline.log import writer as writer_module
+from chronoline.log import appender as writer_module
 from chronoline.log.contract import NewChunk
-from chronoline.log.once import KeyReused, PackedChunk
+from chronoline.log.once_writer import KeyReused, PackedChunk
 from tests.log.internals import index_of, objects_of
 from tests.log.places import PLACES, place
 
@@ -158,7 +158,7 @@ def test_a_range_is_read_in_batches(log: Log) -> None:
         list(log.read_range("t", 4, 0, 1))
 
 
-def test_a_range_shows_what_retention_dropped(log: Log) -> None:
+def test_a_range_shows_what_retention_deleted(log: Log) -> None:
     for n in range(4):
         log.append("t", value=b"%d" % n, partition=1)
     index_of(log).trim(log.topic("t").uid, 1, before_sequence=2)

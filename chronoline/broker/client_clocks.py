@@ -99,7 +99,7 @@ class Drift:
     drifting: bool
 
 
-class Measured:
+class ClientClock:
     """The latency and the clock drift of one client, measured by its pings."""
 
     def __init__(self, bound_ms: int) -> None:

@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 from chronoline.callbacks.caller import Answer, Caller, CallLimits
 from chronoline.callbacks.signature import Signer
-from chronoline.timers.replica import Call
+from chronoline.timers.replica import Callback
 
 logger = logging.getLogger(__name__)
 
 
-class Calls:
+class Callbacks:
     """Sends callbacks, signed if there is a signer, and dead letters."""
 
     def __init__(
@@ -28,7 +28,7 @@ class Calls:
     def limits(self) -> CallLimits:
         return self._caller.limits
 
-    async def make(self, call: Call, *, may_begin: Callable[[], bool]) -> Answer:
+    async def make(self, call: Callback, *, may_begin: Callable[[], bool]) -> Answer:
         """Sends the callback. `may_begin` is asked right before the request."""
         body = call.plan.opaque.encode()
         headers = {
@@ -41,7 +41,7 @@ class Calls:
             call.plan.uri, body, headers, attempt=call.timer.attempts, may_begin=may_begin
         )
 
-    async def report(self, call: Call, reason: str) -> None:
+    async def report(self, call: Callback, reason: str) -> None:
         """Reports a call that failed for good, once; if that fails, only log and metric show it."""
         assert self.dead_letters is not None
         body = json.dumps(
@@ -71,6 +71,6 @@ class Calls:
         return self._signer.headers(call_id, body, wall_s=int(time.time()))
 
 
-def _call_id(call: Call) -> str:
+def _call_id(call: Callback) -> str:
     """The id of a callback, the same for every attempt."""
     return f"{call.timer.id:016x}-{call.timer.version.number}-{call.sequence}"

@@ -1,7 +1,7 @@
 import pytest
 
 from chronoline.core.errors import InvalidInput
-from chronoline.core.quantities import parse_duration_ms, parse_size_bytes
+from chronoline.core.units import parse_duration_ms, parse_size_bytes
 
 
 @pytest.mark.parametrize(

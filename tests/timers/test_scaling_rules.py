@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chronoline.timers.rules import known_from, may_take, to_dismiss, to_tell
+from chronoline.timers.scaling_rules import known_from, may_take, to_dismiss, to_inform
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ from chronoline.timers.rules import known_from, may_take, to_dismiss, to_tell
     [
         ("CA", "BA", "BA"),  # the new first one, and the backup that stays where it is
         ("AB", "CA", "C"),  # A would move up, and waits until C tells it
-        ("AB", "BA", "B"),  # a first one that becomes a backup is told by the new first one
+        ("AB", "BA", "B"),  # a first one that becomes a backup hears it from the new first one
         ("ABC", "ABC", "ABC"),
         ("AB", "AC", "AC"),
         ("AB", "ABC", "ABC"),
@@ -37,7 +37,7 @@ def test_nodes_that_may_take_a_timer(old: str, new: str, may: str) -> None:
     ],
 )
 def test_nodes_that_a_timer_informs(node: str, old: str, new: str, told: str) -> None:
-    assert to_tell(node, old, new) == tuple(told)
+    assert to_inform(node, old, new) == tuple(told)
 
 
 @pytest.mark.parametrize(

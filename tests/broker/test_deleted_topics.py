@@ -1,4 +1,4 @@
-"""Dropping a topic that is consumed, here and at another broker."""
+"""Deleting a topic that is consumed, here and at another broker."""
 
 from __future__ import annotations
 

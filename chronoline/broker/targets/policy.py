@@ -19,7 +19,7 @@ _LEAST_WAIT_MS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calls:
+class TargetPolicy:
     """The rules of one node. The owner of the caller opens and closes it."""
 
     caller: Caller

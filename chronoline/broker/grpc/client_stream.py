@@ -18,8 +18,8 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from chronoline.broker.clock_offsets import Measured
-from chronoline.broker.context import Parts
+from chronoline.broker.client_clocks import ClientClock
+from chronoline.broker.context import BrokerContext
 from chronoline.broker.limits import check_batch
 from chronoline.core.errors import BrokerUnavailable, ChronolineError, InvalidInput, NodeBusy
 from chronoline.core.limits import name_problem
@@ -47,7 +47,7 @@ Reply = TypeVar("Reply", pb.ProducerReply, pb.ConsumerReply)
 Item = TypeVar("Item")
 
 
-class Session(ABC, Generic[Frame, Reply]):
+class ClientStream(ABC, Generic[Frame, Reply]):
     """One stream of one client."""
 
     partner: str
@@ -57,13 +57,13 @@ class Session(ABC, Generic[Frame, Reply]):
     frame_type: type[Frame]
     reply_type: type[Reply]
 
-    def __init__(self, parts: Parts, client: str = "") -> None:
+    def __init__(self, parts: BrokerContext, client: str = "") -> None:
         """`client` is the client whose share of the node its requests take."""
         self._parts = parts
         self._client = client
         self.name = ""
         self.outbox: Outbox[Reply] = Outbox()
-        self.measured = Measured(parts.limits.clock_bound_ms)
+        self.measured = ClientClock(parts.limits.clock_bound_ms)
         self.heard_s = time.monotonic()
         self._budget = Budget(parts.limits.in_flight_bytes)
         self._least_bytes = parts.limits.in_flight_bytes // _MOST_REQUESTS
@@ -79,7 +79,7 @@ class Session(ABC, Generic[Frame, Reply]):
 
     @abstractmethod
     async def _carry_out(self, frame: Frame) -> None:
-        """Carry out a request, and answer it."""
+        """Carries out a request, and answers it."""
 
     async def _change(self, frame: Frame, reply: Reply, session: str = "") -> None:
         """Makes the changes of a frame, and answers them by this reply."""
@@ -95,7 +95,7 @@ class Session(ABC, Generic[Frame, Reply]):
         self.name = name
 
     def leave(self) -> None:
-        """Push nothing more to it."""
+        """Pushes nothing more to it."""
 
     def _left(self) -> None:
         """The stream has ended."""
@@ -105,7 +105,7 @@ class Session(ABC, Generic[Frame, Reply]):
     async def serve(
         self, frames: AsyncIterator[bytes], write: Callable[[bytes], Awaitable[None]]
     ) -> None:
-        """Serve the stream until the client ends it, or it has to end. Frames are bytes, as they travel.
+        """Serves the stream until the client ends it, or it has to end. Frames are bytes, as they travel.
 
         It returns, and does not raise, when the writing was cancelled: only then gRPC tells the client.
         """
@@ -146,7 +146,7 @@ class Session(ABC, Generic[Frame, Reply]):
         """The outbox can have room again."""
 
     def go_away(self, code: str, message: str) -> None:
-        """Tell the client to connect again. The stream ends when the requests under way are answered."""
+        """Tells the client to connect again. The stream ends when the requests under way are answered."""
         if self._ending is None:
             self.leave()
             self.outbox.put(self.reply_type(go_away=pb.GoAway(code=code, message=message)))
@@ -158,12 +158,12 @@ class Session(ABC, Generic[Frame, Reply]):
         self._close()
 
     def _close(self) -> None:
-        """Close the outbox, whose replies are still written. Nothing more is leased to the client."""
+        """Closes the outbox, whose replies are still written. Nothing more is leased to the client."""
         self.leave()
         self.outbox.close()
 
-    def look_after(self, now_s: float) -> None:
-        """End the stream if its client is silent, or does not read."""
+    def check_alive(self, now_s: float) -> None:
+        """Ends the stream if its client is silent, or does not read."""
         timeout_s = self._parts.limits.ping_timeout_ms / 1000
         if self._write_since_s is not None and now_s - self._write_since_s > timeout_s:
             logger.warning("%s %r does not read; its stream ends", self.partner, self.name)
@@ -202,7 +202,7 @@ class Session(ABC, Generic[Frame, Reply]):
             self.heard_s = time.monotonic()
 
     async def _take_in_all(self, received: bytes) -> None:
-        """Take in the frames that travelled in one."""
+        """Takes in the frames that travelled in one."""
         try:
             frame = self.frame_type.FromString(received)
         except DecodeError as error:
@@ -234,7 +234,7 @@ class Session(ABC, Generic[Frame, Reply]):
     async def _take_in(
         self, frame: Frame, work: Callable[[Frame], Awaitable[None]], size_bytes: int
     ) -> None:
-        """Wait for room, then start a request in a task. Pings and hellos are answered at once."""
+        """Waits for room, then starts a request in a task. Pings and hellos are answered at once."""
         size_bytes = max(size_bytes, self._least_bytes)
         self._listens = False
         await self._budget.take(size_bytes)
@@ -356,7 +356,7 @@ class Outbox(Generic[Item]):
             self._news.set()
 
     def when_taken(self, tell: Callable[[], None]) -> None:
-        """Call back when every reply that waits now is taken."""
+        """Calls back when every reply that waits now is taken."""
         self._callbacks.append((self._taken + len(self._waiting), tell))
         self._call_back()
 
@@ -365,7 +365,7 @@ class Outbox(Generic[Item]):
             self._callbacks.popleft()[1]()
 
     def close(self) -> None:
-        """Take no more replies. The waiting ones are still written."""
+        """Takes no more replies. The waiting ones are still written."""
         self._closed = True
         self._news.set()
 

@@ -76,7 +76,7 @@ def test_only_a_live_pipe_keeps_consumers_away(tmp_path: Path, pipe: Pipe, by_na
     run_scene(scene)
 
 
-def test_pipe_of_a_dropped_topic_spares_its_successor(tmp_path: Path, pipe: Pipe) -> None:
+def test_pipe_of_a_deleted_topic_spares_its_successor(tmp_path: Path, pipe: Pipe) -> None:
     async def scene() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             pipe.beat(await client.create_topic("jobs", _QUICK))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronoline.broker.clock_offsets import Measured, Timekeeper
+from chronoline.broker.client_clocks import ClientClock, Timekeeper
 from chronoline.client.broker_time import BrokerTime
 
 _HERE_US = 1_700_000_000_000_000
@@ -93,7 +93,7 @@ def test_millisecond_clock_keeps_the_epoch(pauses_us: list[int], begin_us: int) 
 
 
 def test_delayed_ping_is_not_drift() -> None:
-    measured = Measured(bound_ms=1_000)
+    measured = ClientClock(bound_ms=1_000)
     for held_up_us in (0, 8_000_000, 0, 9_000_000, 9_000_000):
         told = measured.pinged(client_us=_HERE_US, round_trip_us=200, now_us=_HERE_US + held_up_us)
         assert not told.drifting
@@ -106,7 +106,7 @@ def test_delayed_ping_is_not_drift() -> None:
 
 
 def test_first_ping_shows_a_clock_ahead() -> None:
-    measured = Measured(bound_ms=1_000)
+    measured = ClientClock(bound_ms=1_000)
     told = measured.pinged(client_us=_HERE_US + 3_000_000, round_trip_us=200, now_us=_HERE_US)
     assert told.drifting
 
@@ -115,6 +115,6 @@ def test_first_ping_shows_a_clock_ahead() -> None:
     ("one_way_ms", "advance_ms"), [(0, 10), (20, 30), (100, 110), (5_000, 250)]
 )
 def test_push_leaves_early_by_the_one_way_delay(one_way_ms: int, advance_ms: int) -> None:
-    measured = Measured(bound_ms=1_000)
+    measured = ClientClock(bound_ms=1_000)
     measured.pinged(client_us=0, round_trip_us=2 * one_way_ms * 1_000, now_us=0)
     assert measured.advance_ms == advance_ms

@@ -1,4 +1,4 @@
-"""Every call on a dropped topic raises `TopicNotFound`, also in a store that knew the topic."""
+"""Every call on a deleted topic raises `TopicNotFound`, also in a store that knew the topic."""
 
 from collections.abc import Callable
 from inspect import signature
@@ -66,12 +66,12 @@ def fill(line: Line) -> None:
 def test_every_method_that_takes_a_topic_is_called_here() -> None:
     public = {name: method for name, method in vars(Store).items() if not name.startswith("_")}
     of_topics = {name for name in public if "topic_uid" in signature(public[name]).parameters}
-    # A topic that is dropped takes nothing in: tests/stores/test_conformance_inputs.py
+    # A topic that is deleted takes nothing in: tests/stores/test_conformance_inputs.py
     assert set(CALLS) - {"replace", "get_topic"} == of_topics - {"take_in"}
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_calls_on_a_dropped_topic(make_line: MakeLine, call: str) -> None:
+def test_calls_on_a_deleted_topic(make_line: MakeLine, call: str) -> None:
     line = make_line(max_attempts=1)
     fill(line)
     line.drop()

@@ -13,7 +13,7 @@ at the same time.
 
 Bytes never repeat, because each object carries some random ones: an object that an earlier try has written
 but not flushed must not be taken for ours. It also carries how many events it has, so that a key that comes
-again for other events is noticed (while its object is there: compaction drops it, and what was committed
+again for other events is noticed (while its object is there: compaction deletes it, and what was committed
 stays known).
 
 A key stays known while its topic is there, since it may come again at any time. A source that appends under
@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from chronoline.core.errors import ChronolineError, StoreError, StoreUnavailable
+from chronoline.log.appender import Appender, Placed, Placement
 from chronoline.log.contract import (
     Index,
     LogTopic,
@@ -45,7 +46,6 @@ from chronoline.log.contract import (
 )
 from chronoline.log.events import NewEvent
 from chronoline.log.format import MAGIC, join_chunks, pack_chunk
-from chronoline.log.writer import Placed, Placement, Writer
 from chronoline.runtime.backoff import Backoff
 from chronoline.runtime.clock import Clock
 
@@ -107,7 +107,7 @@ class OnceWriter:
         self,
         objects: Objects,
         index: Index,
-        writer: Writer,
+        writer: Appender,
         *,
         clock: Clock,
         random_bytes: Callable[[int], bytes],
@@ -179,7 +179,7 @@ class OnceWriter:
                 self._check_same(name, total)
             return
         raise StoreUnavailable(
-            "this append was refused each time: the sweeper is faster, or somebody does the same"
+            "this append was refused each time: the sweeper is faster, or another process uses the key"
         )
 
     def _put(self, name: str, data: bytes) -> bool:

@@ -12,9 +12,9 @@ from chronoline.log import Log, factory
 from chronoline.log.contract import MARK, Index, Objects
 from chronoline.log.factory import open_parts, prepare
 from chronoline.log.index.sqlite import SqliteIndex
+from chronoline.log.log_identity import tie
 from chronoline.log.objects.address import path_of
 from chronoline.log.objects.local import LocalObjects
-from chronoline.log.pair_check import tie
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.servers.aws import DynamoDBServer, S3Server
 from tests.log.internals import objects_of, upkeep_of

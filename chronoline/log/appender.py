@@ -76,7 +76,7 @@ class Placement:
         return Placed(topic, partition, event)
 
 
-class Writer:
+class Appender:
     """Makes groups of events durable."""
 
     def __init__(

@@ -23,7 +23,7 @@ def may_take(node: str, old: Sequence[str], new: Sequence[str]) -> bool:
     return node in new and new.index(node) <= _level(old, node)
 
 
-def to_tell(node: str, old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
+def to_inform(node: str, old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
     """The nodes that a node of the new list asks to hold the timer as well."""
     if node not in new:
         return ()

@@ -72,7 +72,7 @@ class PipeWatch:
 
     async def _live_groups(self) -> frozenset[str]:
         now_ms = self._access.clock.now_ms()
-        return await self._access.look("members", lambda store: store.live_groups(now_ms=now_ms))
+        return await self._access.call("members", lambda store: store.live_groups(now_ms=now_ms))
 
 
 def _reason(topic: Topic, live_groups: frozenset[str]) -> str:
