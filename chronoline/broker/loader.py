@@ -230,9 +230,9 @@ class Loader:
 
     def noticed(self, due: int | None) -> None:
         """A message was put at `due`; None if its due is unknown."""
-        for subscription in self._subscriptions.values():
-            subscription.noticed(due)
-        self._to_reserve.ring()
+        moved = [subscription.noticed(due) for subscription in self._subscriptions.values()]
+        if any(moved):
+            self._to_reserve.ring()
 
     # Changes of messages by clients
 

@@ -154,13 +154,21 @@ class Agenda:
         else:
             self._reserve_at = min(latest, max(self._in_reach_at(next_ts), self._tick_at))
 
-    def noticed(self, due: int | None) -> None:
-        """A message was put at `due`; None if its time is unknown, so that the store must be asked."""
+    def noticed(self, due: int | None) -> bool:
+        """A message was put at `due`; None if its time is unknown, so that the store must be asked.
+
+        Returns whether the next reservation is earlier by that.
+        """
+        if self._reserve_at is None:
+            return False
         if due is None or due <= self._horizon:
             self._reserve_at = None
-        elif self._reserve_at is not None and not self._is_of_another_window(due):
-            at = max(self._in_reach_at(due), self._tick_at)
-            self._reserve_at = min(self._reserve_at, at)
+            return True
+        at = max(self._in_reach_at(due), self._tick_at)
+        if at >= self._reserve_at or self._is_of_another_window(due):
+            return False
+        self._reserve_at = at
+        return True
 
     def _in_reach_at(self, due: int) -> int:
         return due - self.reserve_ahead_ms - self._timing_advance_ms

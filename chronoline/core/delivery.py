@@ -264,11 +264,14 @@ class Delivery:
             self._reserving = None
             self.agenda.postponed(until_ms, now_ms=now_ms)
 
-    def noticed(self, due: int | None) -> None:
-        """A message was put at `due`; None if its time is unknown, so that the store must be asked."""
+    def noticed(self, due: int | None) -> bool:
+        """A message was put at `due`; None if its time is unknown, so that the store must be asked.
+
+        Returns whether the next reservation is earlier by that.
+        """
         at_ms = -1 if due is None else due
         self.heard = at_ms if self.heard is None else min(self.heard, at_ms)
-        self.agenda.noticed(due)
+        return self.agenda.noticed(due)
 
     def cover(self, ranges: Sequence[BucketRange]) -> None:
         """Reserves in these ranges from now on; held messages of other ranges are still delivered."""

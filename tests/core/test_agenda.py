@@ -66,25 +66,26 @@ def test_failed_reservation_is_retried_at_the_given_time() -> None:
 @pytest.mark.parametrize("due", [0, NOW, NOW + 1, NOW + AHEAD])
 def test_a_notice_inside_the_covered_stretch_reserves_at_once(due: int) -> None:
     agenda = agenda_at(NOW + 5_000)
-    agenda.noticed(due)
+    assert agenda.noticed(due)
     assert agenda.reserve_at(NOW + 3) == NOW + 3
 
 
 def test_a_notice_of_an_unknown_place_reserves_at_once() -> None:
     agenda = agenda_at(None)
-    agenda.noticed(None)
+    assert agenda.noticed(None)
+    assert not agenda.noticed(None)  # it is planned already
     assert agenda.reserve_at(NOW + 3) == NOW + 3
 
 
 def test_an_earlier_notice_wakes_earlier() -> None:
     agenda = agenda_at(NOW + 5_000)
-    agenda.noticed(NOW + 2_000)
+    assert agenda.noticed(NOW + 2_000)
     assert agenda.wake_at(NOW) == NOW + 2_000 - AHEAD
 
 
 def test_a_later_notice_changes_nothing() -> None:
     agenda = agenda_at(NOW + 5_000)
-    agenda.noticed(NOW + 7_000)
+    assert not agenda.noticed(NOW + 7_000)
     assert agenda.wake_at(NOW) == NOW + 5_000 - AHEAD
 
 
@@ -96,7 +97,7 @@ def test_notices_beyond_the_covered_stretch_wait_for_the_tick() -> None:
 
 def test_notice_does_not_delay_an_immediate_reservation() -> None:
     agenda = Agenda(reserve_ahead_ms=AHEAD)
-    agenda.noticed(NOW + 5_000)
+    assert not agenda.noticed(NOW + 5_000)
     assert agenda.reserve_at(NOW) == NOW
 
 
