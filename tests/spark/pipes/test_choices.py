@@ -138,7 +138,7 @@ def test_busy_supervisor_keeps_its_input(
         # Else it would show that it lives forever, where nobody finds it by its name.
         scene.store.delete_topic(pipe.topic.uid, now_ms=now_ms())
         until(pipe.stopped.is_set, "it ends")
-        assert pipe.failed == f"its timeline {scene.name!r} was dropped"
+        assert pipe.failed == f"its timeline {scene.name!r} was deleted"
 
 
 def test_pipe_without_a_thread_leaves_nothing_behind(
