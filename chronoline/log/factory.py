@@ -99,6 +99,11 @@ def parts_on_one_machine(url: str) -> list[str]:
     return [part for part, is_there in parts.items() if is_there]
 
 
+def lacks_files(url: str) -> bool:
+    """Whether a folder or file of the log does not exist: to open it would make a new log."""
+    return _lacks_files(_read(url, None))
+
+
 def connection_string(url: str, index: str | None = None) -> str:
     """One string for objects and index, always written in the same way."""
     return _written(_read(url, index))
@@ -283,10 +288,13 @@ def _check_no_password(index: str | None) -> None:
 
 def _opening_makes_something(place: _Place) -> bool:
     """Whether to open it may make a folder, a file, or the tables of a database."""
-    return (
-        (scheme_of(place.objects) == "file" and not (_folder(place.objects) / "objects").is_dir())
-        or (_is_sqlite(place) and not _sqlite_file(place).exists())
-        or (place.index is not None and scheme_of(place.index) in POSTGRES)
+    return _lacks_files(place) or (place.index is not None and scheme_of(place.index) in POSTGRES)
+
+
+def _lacks_files(place: _Place) -> bool:
+    in_folder = scheme_of(place.objects) == "file"
+    return (in_folder and not (_folder(place.objects) / "objects").is_dir()) or (
+        _is_sqlite(place) and not _sqlite_file(place).exists()
     )
 
 

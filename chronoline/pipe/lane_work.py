@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from chronoline.core.errors import StoreUnavailable
-from chronoline.core.message import LeasedMessage
+from chronoline.core.message import Header, LeasedMessage, Message
 from chronoline.core.placement import deal_buckets, split_range
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
@@ -25,6 +25,7 @@ from chronoline.pipe.receipts import Fired, as_batch
 from chronoline.pipe.windows import SERVED, SKIPPED, STOPPED, Window, window_of
 from chronoline.pipe.worker_cache import warm_output, warm_store
 from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.timestamps import show_moment
 from chronoline.stores.contract import Store
 from chronoline.stores.members import Member, pipe_members
 
@@ -51,6 +52,8 @@ class LaneWork:
     """The time between two reads of the stop flag."""
     delivery_timeout_ms: int
     settings: LaneSettings
+    kept_headers: tuple[str, str] | None = None
+    """The names of the headers for id and deadline of a published record; None: it has neither."""
 
     def warm_up(self) -> None:
         """Opens the store and the output for the first unit of this process, and reads from the store."""
@@ -84,7 +87,8 @@ class LaneWork:
 
         def publish(leased: LeasedMessage, confirm: Confirm) -> None:
             message = leased.message
-            warm.output.publish(OutRecord(message.key, leased.body, message.headers), confirm)
+            headers = (*self._kept(message), *message.headers)
+            warm.output.publish(OutRecord(message.key, leased.body, headers), confirm)
 
         def on_fired(leased: LeasedMessage, fired_ms: int) -> None:
             fired.append(
@@ -112,6 +116,13 @@ class LaneWork:
         ) as lane:
             report = lane.run(start_ms=window.start_ms, end_ms=window.end_ms, stopping=look)
         return SKIPPED if report.skipped else SERVED
+
+    def _kept(self, message: Message) -> tuple[Header, ...]:
+        if self.kept_headers is None:
+            return ()
+        of_id, of_deadline = self.kept_headers
+        deadline = show_moment(message.due).encode()
+        return ((of_id, message.id.encode()), (of_deadline, deadline))
 
     def _ranges(self, topic: Topic, members: list[Member], piece: int) -> list[BucketRange]:
         now_ms = SystemClock().now_ms()

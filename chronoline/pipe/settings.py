@@ -218,6 +218,8 @@ class PipeSettings(Settings):
     deadline_header: HeaderName = "chronosDeadline"
     action_header: HeaderName = "chronosAction"
     """The header with `cancel` or `reschedule`, for a waiting message."""
+    keep_headers: bool = False
+    """Whether the output has id and deadline as headers, by the names above, before all others."""
 
     start: Literal["earliest", "latest"] = "earliest"
     """Where to begin partitions that the store does not know. Known ones continue at their position."""

@@ -10,10 +10,12 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
     DataSourceWriter,
 )
 from pyspark.sql.types import StructType
 
+from chronoline.core.errors import InvalidInput
 from chronoline.runtime.clock import SystemClock
 from chronoline.spark.options import Options
 from chronoline.spark.timeline_reader import make_reader
@@ -41,6 +43,13 @@ class TimelineSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         return StreamWriter(plan_writing(self._options(), schema, overwrite, streaming=True))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        raise InvalidInput(
+            "a timeline is not read as a stream: a pipe publishes its messages when they are due"
+            " (`chronoline pipe run`), to a topic that Spark can read as a stream; consumers of a broker"
+            " lease them (`chronoline.Worker`)"
+        )
 
     def _options(self) -> Options:
         return Options(NAME, self.options)

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from chronoline.core.permissions import System
 from chronoline.core.ranges import BucketRange, merge_ranges
 from chronoline.core.status import Status, status_of
 from chronoline.core.topic import Topic
-from chronoline.runtime.store_url import scheme_of
+from chronoline.runtime.store_url import scheme_of, sqlite_path
 from chronoline.spark.locality import check_local
 from chronoline.spark.options import Options
 from chronoline.spark.timeline_filters import Wanted, narrow, split
@@ -63,6 +64,11 @@ def find_target(options: Options) -> TimelineTarget:
         raise InvalidInput(
             "a store in memory lives in one process, and tasks run in others:"
             " use sqlite:///… or postgresql://…"
+        )
+    if scheme_of(url) == "sqlite" and not Path(sqlite_path(url)).exists():
+        raise InvalidInput(
+            f"there is no store at {url}: check the option 'store', or make the topic first:"
+            " open_store(url).create_topic(…) of chronoline.store"
         )
     with open_store(url) as store:
         topic = store.find_topic(name)

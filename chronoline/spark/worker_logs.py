@@ -6,8 +6,9 @@ import atexit
 import os
 import threading
 
+from chronoline.core.errors import InvalidInput
 from chronoline.log import Log
-from chronoline.log.factory import parts_on_one_machine
+from chronoline.log.factory import connection_string, lacks_files, parts_on_one_machine
 from chronoline.spark.locality import check_local
 
 _opened: dict[tuple[int, str], Log] = {}
@@ -30,4 +31,9 @@ def _check_place(url: str) -> None:
         check_local(
             f"a log with its {part} in a folder",
             "use a bucket with an index in PostgreSQL or DynamoDB",
+        )
+    if lacks_files(url):
+        raise InvalidInput(
+            f"there is no log at {connection_string(url)}: check the option 'log', or make the topic first:"
+            " chronoline log create TOPIC --log …"
         )

@@ -103,6 +103,24 @@ def test_a_window_fires_what_is_due_and_answers_receipts(
     assert store.next_ts(topic.uid, topic.all_buckets) is None
 
 
+def test_kept_headers_come_before_all_others(
+    tmp_path: Path, log: Log, store: Store, topic: Topic
+) -> None:
+    beat(store, topic, "a")
+    own = (("x", b"1"), ("chronosMessageId", b"another's"), ("x", None))
+    due_ms = 1_700_000_000_123
+    store.create(
+        topic.uid, [NewMessage(id="ä", due=due_ms, body=b"v", headers=own)], now_ms=now_ms()
+    )
+    fired_by(work(tmp_path, topic, kept_headers=("chronosMessageId", "chronosDeadline")))
+    (event,) = log.read("out", follow=False)
+    assert event.headers == (
+        ("chronosMessageId", "ä".encode()),
+        ("chronosDeadline", b"2023-11-14T22:13:20.123Z"),
+        *own,
+    )
+
+
 def test_pieces_and_pipes_share_the_buckets(
     tmp_path: Path, log: Log, store: Store, topic: Topic
 ) -> None:

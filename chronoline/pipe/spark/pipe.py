@@ -197,6 +197,9 @@ class Pipe(Closable):
             window_ms=settings.window_ms,
             look_ms=settings.failure_detection_interval_ms,
             delivery_timeout_ms=settings.delivery_timeout_ms,
+            kept_headers=(settings.id_header, settings.deadline_header)
+            if settings.keep_headers
+            else None,
             settings=LaneSettings(
                 hold_ms=settings.hold_ms,
                 reserve_ahead_ms=settings.reserve_ahead_ms,

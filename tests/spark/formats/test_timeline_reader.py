@@ -1,10 +1,11 @@
 """Reading a timeline: what Spark sees of it, and what reaches the store."""
 
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
@@ -215,6 +216,19 @@ def test_invalid_options_are_refused(
 def test_missing_topic_is_refused(timeline: Timeline) -> None:
     with pytest.raises(TopicNotFound, match="no topic 'nothing': create it"):
         reader(timeline, topic="nothing")
+
+
+def test_missing_store_is_refused_and_not_made(timeline: Timeline, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"no store at .*: check the option 'store'"):
+        reader(timeline, store=f"sqlite:///{tmp_path}/mistyped.db")
+    assert not (tmp_path / "mistyped.db").exists()
+
+
+def test_read_stream_names_what_to_use_instead(spark: SparkSession, timeline: Timeline) -> None:
+    streamed = spark.readStream.format("chronoline").options(**timeline.options).load()
+    query = streamed.writeStream.format("noop").start()
+    with pytest.raises(StreamingQueryException, match="not read as a stream: a pipe publishes"):
+        query.processAllAvailable()
 
 
 @pytest.mark.parametrize(

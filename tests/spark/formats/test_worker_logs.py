@@ -34,8 +34,13 @@ def run_on(monkeypatch: pytest.MonkeyPatch) -> Any:
     return change
 
 
-def test_a_process_opens_a_log_once(tmp_path: Path) -> None:
-    url = f"file://{tmp_path}/log"
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    Log(f"file://{tmp_path}/log").close()
+    return f"file://{tmp_path}/log"
+
+
+def test_a_process_opens_a_log_once(url: str) -> None:
     opened = open_worker_log(url)
     assert isinstance(opened, Log)
     assert open_worker_log(url) is opened
@@ -43,10 +48,17 @@ def test_a_process_opens_a_log_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*,4]", None])
-def test_a_folder_is_fine_on_one_machine(run_on: Any, master: str | None, tmp_path: Path) -> None:
+def test_a_folder_is_fine_on_one_machine(run_on: Any, master: str | None, url: str) -> None:
     run_on(master)
-    with open_worker_log(f"file://{tmp_path}/log") as log:
+    with open_worker_log(url) as log:
         assert log.topics() == []
+
+
+@pytest.mark.parametrize("index", ["", "?index=sqlite%3A%2F%2F%2F{folder}%2Fi.db"])
+def test_missing_log_is_refused_and_not_made(tmp_path: Path, index: str) -> None:
+    with pytest.raises(InvalidInput, match=r"no log at .*: check the option 'log'"):
+        open_worker_log(f"file://{tmp_path}/lgo{index.format(folder=tmp_path)}")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
