@@ -151,7 +151,7 @@ def test_dropped_events_fail_or_are_skipped(session: SparkSession, log: Log, url
     assert numbers(read(session, url).collect()) == list(range(6, 12))
     start = json.dumps({"0": 0, "1": 2, "2": 2})
     with pytest.raises(
-        PySparkException, match="events 0 to 1 of topic 'in', partition 0, were drop"
+        PySparkException, match="events 0 to 1 of topic 'in', partition 0, were deleted"
     ):
         read(session, url, startingOffsets=start).collect()
     rest = read(session, url, startingOffsets=start, failOnDataLoss="false")
