@@ -118,7 +118,7 @@ def test_the_name_is_taken_until_everything_is_purged(make_line: MakeLine) -> No
     for make in (line.store.create_topic, line.store.ensure_topic):
         assert line.purge(limit=1) == 1
         with pytest.raises(
-            TopicExists, match="was dropped, and its messages are still being removed"
+            TopicExists, match="was deleted, and its messages are still being removed"
         ):
             make(line.topic.name, now_ms=NOW)
     while line.purge(limit=1):
