@@ -49,7 +49,7 @@ check-types:
 	@$(BIN)/mypy && $(BIN)/lint-imports --no-cache
 
 $(addprefix check-,$(TEST_GROUPS)): check-%: fetch
-	@$(BIN)/pytest $(OF_$*) > $(VENV)/tests-$*.log 2>&1; status=$$?; \
+	@$(BIN)/pytest --durations=8 $(OF_$*) > $(VENV)/tests-$*.log 2>&1; status=$$?; \
 		echo "== pytest: $*"; cat $(VENV)/tests-$*.log; exit $$status
 
 fetch:
