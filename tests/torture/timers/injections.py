@@ -21,6 +21,10 @@ _LONG_MS = 2_000
 """With this interval the backups of a timer wait long enough to judge a second pop."""
 
 
+class NoSuitableEvents(Exception):
+    """The history has no events for this violation."""
+
+
 def _changed(event: Event, *, later_ms: float = 0, **fields: Any) -> Event:
     mono_ns = event.mono_ns + round(later_ms * _MS)
     return replace(event, mono_ns=mono_ns, fields={**event.fields, **fields})
@@ -71,7 +75,7 @@ def _calm_pop(events: Events) -> tuple[Event, Event, Event]:
         is_last = _is_last(events, call)
         if is_calm and is_last and until_ns < events[-1].mono_ns:
             return call, outcome, pops[0]
-    raise LookupError("no timer popped while all was well")
+    raise NoSuitableEvents("no timer popped while all was well")
 
 
 def _ended(events: Events, op: str, *, broken: bool) -> tuple[Event, Event]:
@@ -91,7 +95,7 @@ def _ended(events: Events, op: str, *, broken: bool) -> tuple[Event, Event]:
         is_broken = any(after[0].mono_ns <= each <= until_ns for each in faults)
         if is_broken == broken:
             return made, outcome
-    raise LookupError(f"no {op} was answered")
+    raise NoSuitableEvents(f"no {op} was answered")
 
 
 def _pop(call: Event, outcome: Event, **fields: Any) -> Event:
@@ -153,7 +157,7 @@ def past_its_end(events: Events) -> Events:
             end_ms = repeat_for_ms + judge.END_MS + judge.WIRE_MS + 1
             last = replace(pops[-1], mono_ns=outcome.mono_ns + end_ms * _MS)
             return _with(events, _changed(last, delivery=-1, sequence=call["pops"]))
-    raise LookupError("no timer popped several times")
+    raise NoSuitableEvents("no timer popped several times")
 
 
 def deleted_called(events: Events) -> Events:
@@ -180,7 +184,7 @@ def _judged_holders(events: Events) -> tuple[Event, str]:
             without = {**event["holders"], timer_id: []}
             if judge.judge(_instead(events, event, _changed(event, holders=without))):
                 return event, timer_id
-    raise LookupError("no holders were recorded")
+    raise NoSuitableEvents("no holders were recorded")
 
 
 def replica_lost(events: Events) -> Events:
