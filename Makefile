@@ -82,6 +82,6 @@ $(READY): requirements.lock pyproject.toml bench/pyproject.toml
 	@echo "== setting up $(VENV)"
 	@$(PYTHON) -m venv --clear --without-pip $(VENV)
 	@{ $(PIP) install uv==$(UV_VERSION) && $(UV) pip $(FROM_LOCK) --python $(BIN)/python; } || { \
-		echo "== uv is not to be had or failed: installing with pip"; $(PIP) $(FROM_LOCK); }
+		echo "== uv is not available or failed: installing with pip"; $(PIP) $(FROM_LOCK); }
 	@$(PIP) $(PROJECT)
 	@touch $@

@@ -32,9 +32,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
 
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
@@ -57,7 +56,7 @@ from chronoline.core.topic import Topic
 from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.alarm import Alarm
 from chronoline.runtime.clock import Clock
-from chronoline.runtime.tasks import supervise
+from chronoline.runtime.tasks import TaskSet, supervise
 from chronoline.stores.contract import Returned, Store
 
 logger = logging.getLogger(__name__)
@@ -101,7 +100,7 @@ class Loader:
         # Consumers that have left, with changes that are not settled yet.
         self._leaving: list[Subscription] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._background: set[asyncio.Task[None]] = set()
+        self._background = TaskSet()
         self.ended = False
         self._stopped = False
         self._paused = ""
@@ -412,7 +411,7 @@ class Loader:
         is_pending = bool(asked) and not asked[0].done() and not self._stopped
         if is_pending and is_unknown(error):
             subscription.late(command, rest_ms=rest_ms, now_ms=self._clock.now_ms())
-            self._in_background(self._await_late(subscription, command, asked[0]))
+            self._background.start(self._await_late(subscription, command, asked[0]))
         else:
             self._failed(subscription, command, error)
         if isinstance(error, TopicNotFound):
@@ -456,7 +455,7 @@ class Loader:
             deliveries = (*self._subscriptions.values(), *self._leaving)
             for each in deliveries:
                 while (chore := each.next_chore(now_ms)) is not None:
-                    self._in_background(self._do(each, chore))
+                    self._background.start(self._do(each, chore))
             moments = [each.chore_at(now_ms) for each in deliveries]
             known = [each for each in moments if each is not None]
             if not self._stopped or self._leaving:
@@ -526,11 +525,6 @@ class Loader:
             if page.messages:
                 after = page.messages[-1].id
         return found
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
 
     def _seconds_until(self, moments: Sequence[int]) -> float | None:
         return self._clock.seconds_until(min(moments)) if moments else None

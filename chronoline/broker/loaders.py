@@ -14,6 +14,7 @@ from chronoline.core.errors import InvalidInput, TopicPiped
 from chronoline.core.message import Lease
 from chronoline.core.topic import Topic
 from chronoline.runtime.clock import Clock
+from chronoline.runtime.tasks import TaskSet
 from chronoline.stores.contract import Notice
 
 
@@ -25,7 +26,7 @@ class Loaders:
         self._clock = clock
         self._metrics = metrics
         self._loaders: dict[int, Loader] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending = TaskSet()
         self._pipes = PipeWatch(access, metrics, lambda: tuple(self._loaders.values()))
 
     @property
@@ -115,6 +116,4 @@ class Loaders:
     def _retire(self, loader: Loader) -> None:
         if not loader.subscriptions and self._loaders.get(loader.topic.uid) is loader:
             del self._loaders[loader.topic.uid]
-            task = asyncio.ensure_future(loader.stop())
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            self._ending.start(loader.stop())

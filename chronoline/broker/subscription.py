@@ -94,7 +94,7 @@ class Subscription(Delivery):
             consumer=receiver.name,
             lease_ms=lease_ms,
             credit=credit,
-            rules=DeliveryOptions(rows=min(RESERVE_ROWS, most)),
+            options=DeliveryOptions(rows=min(RESERVE_ROWS, most)),
         )
         self.topic = topic
         self.receiver = receiver

@@ -63,7 +63,7 @@ class _OutputReader(threading.Thread):
         self.published_ms: list[float] = []
         self.read_ms: list[float] = []
         self.first = threading.Event()
-        """Waits for one message at the output, so that everything is up; it is not counted."""
+        """Set by the first message, which is not counted: it shows that everything is up."""
         self.complete = threading.Event()
 
     def run(self) -> None:

@@ -44,8 +44,12 @@ def _ours(module: str, name: str, install: str = _BASE, panel: str | None = None
 def _of_others() -> dict[str, _Command]:
     """Commands of other distributions: `bench`, which is listed even if it is not installed."""
     found = {each.name: each.load for each in entry_points(group="chronoline.commands")}
-    found.setdefault("bench", lambda: import_module("chronoline_bench"))
+    found.setdefault("bench", _missing)
     return {name: _Command(load, f"chronoline-{name}") for name, load in found.items()}
+
+
+def _missing() -> Any:
+    raise MissingExtra("it is not installed")
 
 
 _COMMANDS = {

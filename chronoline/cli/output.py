@@ -16,7 +16,7 @@ _NO_LIMIT = 1_000_000
 
 
 def print_table(table: Table) -> None:
-    """A console: unlimited width without a terminal; a terminal folds long lines."""
+    """Print a table; without a terminal its width is unlimited, so that no line is folded."""
     console = Console()
     if not console.is_terminal:
         unlimited = console.options.update(width=_NO_LIMIT)

@@ -30,7 +30,7 @@ from chronoline.client.consumer_stream import ConsumerStream
 from chronoline.client.event_loop import run_here
 from chronoline.client.leases import AsyncLease
 from chronoline.client.sync import Lease
-from chronoline.client.times import Delay, check_count, lease_length_ms
+from chronoline.client.times import Delay, check_count, duration_ms, lease_length_ms
 from chronoline.client.trace_context import continued
 from chronoline.core.errors import (
     BrokerUnavailable,
@@ -57,13 +57,13 @@ _PASSING = (BrokerUnavailable, OutcomeUnknown, StoreUnavailable, TooMuch)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """When a failed message is tried again: `base` seconds, multiplied by `factor` each time."""
+    """When a failed message is tried again: after `base`, multiplied by `factor` each time, at most `cap`."""
 
-    base: float = 1.0
+    base: Delay = 1.0
     factor: float = 2.0
     jitter: float = 0.2
     """The part by which the time varies, so that messages that failed together do not come back together."""
-    cap: float = 3_600.0
+    cap: Delay = 3_600.0
     final: Iterable[type[BaseException]] = ()
     """Errors that no retry can cure."""
 
@@ -73,14 +73,14 @@ class Retry:
         if not all(isinstance(each, type) and issubclass(each, BaseException) for each in final):
             raise InvalidInput("final takes classes of errors, such as (ValueError, KeyError)")
         object.__setattr__(self, "final", final)  # a list is allowed, but isinstance needs a tuple
-        if self.base < 0 or self.factor < 1 or self.cap < self.base or not 0 <= self.jitter <= 1:
-            raise InvalidInput(
-                "a retry needs base >= 0, factor >= 1, cap >= base and jitter from 0 to 1"
-            )
+        base_ms, cap_ms = duration_ms(self.base, "base"), duration_ms(self.cap, "cap")
+        if self.factor < 1 or cap_ms < base_ms or not 0 <= self.jitter <= 1:
+            raise InvalidInput("a retry needs factor >= 1, cap >= base and jitter from 0 to 1")
 
     def delay_s(self, attempts: int, chance: float) -> float:
         """The seconds after this number of earlier attempts; `chance` is from 0 to 1."""
-        grown = Backoff(self.base, self.cap, self.factor).wait(attempts + 1)
+        base_s, cap_s = (duration_ms(each, "wait") / 1000 for each in (self.base, self.cap))
+        grown = Backoff(base_s, cap_s, self.factor).wait(attempts + 1)
         return grown * (1 + self.jitter * (2 * chance - 1))
 
 

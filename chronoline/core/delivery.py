@@ -142,7 +142,7 @@ class Delivery:
         ranges: Sequence[BucketRange] = (),
         credit: int = _UNBOUNDED,
         gate: OutputGate | None = None,
-        rules: DeliveryOptions | None = None,
+        options: DeliveryOptions | None = None,
     ) -> None:
         self.agenda = agenda
         self.session = session
@@ -164,7 +164,7 @@ class Delivery:
         """The earliest notice since the last reservation began, which may have missed its message."""
         self.given_back = 0
         """The number of messages that were ever unreserved."""
-        self._rules = rules or DeliveryOptions()
+        self._options = options or DeliveryOptions()
         self._weights: dict[str, int] = {}
         self._lapsed: list[Lease] = []
         self._reserving: Reserve | None = None
@@ -187,7 +187,7 @@ class Delivery:
     @property
     def wanted(self) -> int:
         """The number of messages to reserve next."""
-        room = min(self.agenda.room(), self.credit - len(self.agenda), self._rules.rows)
+        room = min(self.agenda.room(), self.credit - len(self.agenda), self._options.rows)
         return min(room, 1) if self.gate is not None and not self.gate.is_open else room
 
     def reserve_at(self, now_ms: int) -> int | None:
@@ -209,10 +209,10 @@ class Delivery:
     def _is_behind(self, now_ms: int) -> bool:
         next_due = self.agenda.deliver_at()
         return (
-            self._rules.most_overdue is not None
+            self._options.most_overdue is not None
             and next_due is not None
             and next_due <= now_ms
-            and len(self.agenda) >= self._rules.most_overdue
+            and len(self.agenda) >= self._options.most_overdue
         )
 
     def reserve(self, now_ms: int) -> Reserve | None:
@@ -309,7 +309,7 @@ class Delivery:
 
     def _hand_out(self, leased: LeasedMessage) -> None:
         self.outstanding[leased.lease.id] = leased.lease
-        if self._rules.bounds_outstanding:
+        if self._options.bounds_outstanding:
             message = leased.message
             weight = content_bytes(leased.body, message.key, message.headers)
             # A message whose lease lapsed can be granted again before its first delivery is forgotten.
@@ -360,7 +360,7 @@ class Delivery:
         elif leases:
             self._waiting[how] += leases
             if self._settle_at is None:
-                self._settle_at = now_ms + self._rules.gather_ms
+                self._settle_at = now_ms + self._options.gather_ms
 
     def forget(self, lease: Lease | Change) -> None:
         """Ends an outstanding delivery. A later lease of the same message is not affected."""
@@ -368,7 +368,7 @@ class Delivery:
         if known is None or known.version != lease.version:
             return
         del self.outstanding[lease.id]
-        if self._rules.bounds_outstanding:
+        if self._options.bounds_outstanding:
             self.agenda.away_bytes -= self._weights.pop(lease.id)
             self.agenda.away = len(self._weights)
 
@@ -434,7 +434,7 @@ class Delivery:
 
     def next_chore(self, now_ms: int, *, at_once: bool = False) -> Chore | None:
         """The next request to the store; with `at_once` acks and retries do not wait for others."""
-        if self._rules.extends:
+        if self._options.extends:
             extend = self._extend(now_ms)
             if extend is not None or self._unanswered_extension is not None:
                 return extend  # no other request before the current version is known
@@ -448,13 +448,13 @@ class Delivery:
         moments += [at_ms for at_ms, _ in self._repeats]
         if self._settle_at is not None:
             moments.append(self._settle_at)
-        if self._rules.extends:
+        if self._options.extends:
             moments += [each.until - self.lease_ms // 2 for each in self.outstanding.values()]
         return min(moments, default=None)
 
     def _is_due(self, at_ms: int, now_ms: int) -> bool:
         """A moment that lies further ahead than any rest is from before the clock was put back."""
-        longest_ms = max(_MOST_REST_MS, WRITE_BOUND_MS, self._rules.gather_ms)
+        longest_ms = max(_MOST_REST_MS, WRITE_BOUND_MS, self._options.gather_ms)
         return not now_ms < at_ms <= now_ms + longest_ms
 
     def _extend(self, now_ms: int) -> Extend | None:

@@ -73,11 +73,11 @@ class FiringLane(Service):
                 "deliver must be a plain function; an async one would never be awaited"
             )
         agenda = Agenda() if agenda is None else agenda  # an empty agenda is false
-        rules = DeliveryOptions(
+        options = DeliveryOptions(
             most_overdue=_MOST_OVERDUE, extends=True, gather_ms=agenda.reserve_ahead_ms // 2
         )
         self._delivery = Delivery(
-            agenda, Session(new_id(), "lane"), consumer=consumer, lease_ms=hold_ms, rules=rules
+            agenda, Session(new_id(), "lane"), consumer=consumer, lease_ms=hold_ms, options=options
         )
         self._lane = Lane(
             store,

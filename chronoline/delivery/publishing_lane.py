@@ -125,7 +125,7 @@ class PublishingLane(Closable):
             consumer=consumer,
             lease_ms=settings.hold_ms,
             gate=self._gate,
-            rules=DeliveryOptions(bounds_outstanding=True),
+            options=DeliveryOptions(bounds_outstanding=True),
         )
         self._lane = Lane(
             store,

@@ -61,7 +61,7 @@ def rows_of(report: Report, case: str) -> list[Row]:
     return [row for row in report.rows if row.case == case]
 
 
-def test_what_appends_cost_is_counted() -> None:
+def test_operations_of_appends_are_counted() -> None:
     report = run(lambda session: measure_appends(session, TINY.appends))
     objects = rows_of(report, "objects for a million appended events")
     transactions = rows_of(report, "index transactions for a million appended events")
@@ -75,7 +75,7 @@ def test_what_appends_cost_is_counted() -> None:
         assert each.value == pytest.approx(1_000_000 / row.value)
 
 
-def test_what_reading_costs_is_counted() -> None:
+def test_operations_of_reads_are_counted() -> None:
     report = run(lambda session: measure_reads(session, TINY.reads))
     reads = rows_of(report, "object reads for a million events read back")
     transactions = rows_of(report, "index transactions for a million events read back")

@@ -43,7 +43,7 @@ def test_each_kind_of_fault_is_counted() -> None:
     assert not tally.clean
 
 
-def test_what_is_refused_is_lost() -> None:
+def test_refused_message_is_lost() -> None:
     tally = Tally()
     refused = Outcome(id="a", refusal=Refusal.DEAD)
     Served(tally).add(Grant(refused=(refused,)), [], now_ms=0)

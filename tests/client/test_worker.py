@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -613,6 +614,15 @@ def test_back_off_grows_up_to_its_cap() -> None:
     assert retry.delay_s(0, 0) == 0.5
     assert retry.delay_s(0, 1) == 1.5
     assert retry.delay_s(10_000, 0.5) == 20
+
+
+def test_back_off_takes_timedeltas() -> None:
+    retry = Retry(base=timedelta(seconds=2), cap=timedelta(minutes=1), jitter=0)
+    assert [retry.delay_s(attempts, 0) for attempts in (0, 1, 9)] == [2, 4, 60]
+    with pytest.raises(InvalidInput, match="cap >= base"):
+        Retry(base=timedelta(hours=2))
+    with pytest.raises(InvalidInput, match="base must not be negative"):
+        Retry(base=-1)
 
 
 async def _emptied(client: AsyncClient, topic: str) -> None:

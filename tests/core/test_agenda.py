@@ -286,7 +286,7 @@ def test_everything_can_be_given_back_by_due() -> None:
     assert agenda.deliver(NOW + 100) == []
 
 
-def test_what_is_held_can_be_listed_and_stays() -> None:
+def test_held_leases_are_listed_and_stay() -> None:
     agenda = agenda_at(None)
     held = [leased("b", due=NOW + 20), leased("a", due=NOW + 10)]
     agenda.reserved(held, next_ts=None, more=False, now_ms=NOW)

@@ -42,7 +42,7 @@ def delivery(
     agenda: Agenda | None = None,
     credit: int = 1_000_000,
     gate: OutputGate | None = None,
-    rules: DeliveryOptions | None = None,
+    options: DeliveryOptions | None = None,
 ) -> Delivery:
     return Delivery(
         Agenda() if agenda is None else agenda,
@@ -52,7 +52,7 @@ def delivery(
         ranges=ALL,
         credit=credit,
         gate=gate,
-        rules=rules,
+        options=options,
     )
 
 
@@ -144,7 +144,7 @@ def test_slow_hand_over_keeps_from_reserving() -> None:
 
 
 def test_many_overdue_messages_keep_from_reserving() -> None:
-    work = delivery(rules=DeliveryOptions(most_overdue=2))
+    work = delivery(options=DeliveryOptions(most_overdue=2))
     take(work, 10, 20)
     work.noticed(None)
     assert work.reserve_at(NOW) == NOW
@@ -292,7 +292,7 @@ def test_message_behind_a_stuck_handover_goes_back() -> None:
 
 
 def test_outstanding_messages_take_room_until_they_are_settled() -> None:
-    work = delivery(agenda=Agenda(capacity=2), rules=DeliveryOptions(bounds_outstanding=True))
+    work = delivery(agenda=Agenda(capacity=2), options=DeliveryOptions(bounds_outstanding=True))
     command = reserve(work)
     work.reserved(command, [leased("a", due=NOW, body=b"12345"), leased("b", due=NOW, key=b"123")])
     work.completed(command, next_ts=None, more=False)
@@ -307,7 +307,7 @@ def test_outstanding_messages_take_room_until_they_are_settled() -> None:
 
 def test_message_granted_again_takes_its_room_once() -> None:
     """Its lease lapsed, and the lane reserved it again before it forgot the first delivery."""
-    work = delivery(agenda=Agenda(capacity=2), rules=DeliveryOptions(bounds_outstanding=True))
+    work = delivery(agenda=Agenda(capacity=2), options=DeliveryOptions(bounds_outstanding=True))
     agenda, deliveries = work.agenda, []
     for turn in range(3):
         now_ms = NOW + turn * 2 * LEASE_MS
@@ -382,7 +382,7 @@ def test_shut_gate_reserves_one_message_when_none_is_held() -> None:
 
 
 def test_acks_are_gathered_and_releases_are_immediate() -> None:
-    work = delivery(rules=DeliveryOptions(gather_ms=50))
+    work = delivery(options=DeliveryOptions(gather_ms=50))
     take(work, 0, 1, 2)
     acked, retried, unwanted = (each.lease for each in work.deliver(NOW + 2))
     work.settle("ack", [acked], now_ms=NOW)
@@ -400,7 +400,7 @@ def test_acks_are_gathered_and_releases_are_immediate() -> None:
 
 
 def test_clock_put_back_does_not_hold_up_what_waits() -> None:
-    work = delivery(rules=DeliveryOptions(gather_ms=50))
+    work = delivery(options=DeliveryOptions(gather_ms=50))
     take(work, 0)
     work.settle("ack", [each.lease for each in work.deliver(NOW)], now_ms=NOW)
     assert isinstance(chore(work, NOW - 3_600_000), Settle)
@@ -420,7 +420,7 @@ def test_released_message_is_reserved_again() -> None:
 
 
 def slow_delivery() -> tuple[Delivery, Extend]:
-    work = delivery(rules=DeliveryOptions(extends=True))
+    work = delivery(options=DeliveryOptions(extends=True))
     take(work, 0)
     work.deliver(NOW)
     assert work.chore_at(NOW) == NOW + LEASE_MS // 2
@@ -516,14 +516,14 @@ class _Row:
 class _World:
     """A store of a few rows, a delivery, and a shell with random steps."""
 
-    def __init__(self, seed: int, rules: DeliveryOptions, credit: int) -> None:
+    def __init__(self, seed: int, options: DeliveryOptions, credit: int) -> None:
         self.dice = random.Random(seed)
         self.now_ms = NOW
         self.rows = {f"m{number}": self._new_row() for number in range(12)}
         self.credit = credit
-        self.is_bounded = rules.bounds_outstanding
+        self.is_bounded = options.bounds_outstanding
         self.work = delivery(
-            credit=credit, rules=rules, agenda=Agenda(capacity=6, max_sleep_ms=300)
+            credit=credit, options=options, agenda=Agenda(capacity=6, max_sleep_ms=300)
         )
         self.late: list[tuple[Reserve, list[LeasedMessage]]] = []
         self.sessions: set[str] = set()
@@ -717,7 +717,7 @@ class _World:
     seed=st.integers(0, 2**32),
     steps=st.integers(1, 120),
     credit=st.sampled_from([0, 1, 4, 1_000_000]),
-    rules=st.sampled_from(
+    options=st.sampled_from(
         [
             DeliveryOptions(),
             DeliveryOptions(gather_ms=50, most_overdue=3, extends=True),
@@ -726,9 +726,9 @@ class _World:
     ),
 )
 def test_any_history_keeps_the_rules(
-    seed: int, steps: int, credit: int, rules: DeliveryOptions
+    seed: int, steps: int, credit: int, options: DeliveryOptions
 ) -> None:
-    world = _World(seed, rules, credit)
+    world = _World(seed, options, credit)
     for _ in range(steps):
         world.step()
     world.finish()

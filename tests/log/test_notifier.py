@@ -94,7 +94,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     scene.index.close()
 
 
-def test_the_first_event_is_told_at_once(scene: Scene) -> None:
+def test_the_first_event_is_notified_at_once(scene: Scene) -> None:
     scene.append("a")
     scene.at(1_000)
     assert scene.trace == ["0: a tells of 1"]
@@ -117,7 +117,7 @@ def test_one_producer_waits_for_all(scene: Scene) -> None:
     assert scene.trace == ["0: a tells of 1", "100: a tells of 2"]
 
 
-def test_a_long_stream_is_told_once_for_each_latency(scene: Scene) -> None:
+def test_a_long_stream_is_notified_once_for_each_latency(scene: Scene) -> None:
     for ms in range(0, 400, 10):
         scene.at(ms)
         scene.append("ab"[ms // 10 % 2])
@@ -127,7 +127,7 @@ def test_a_long_stream_is_told_once_for_each_latency(scene: Scene) -> None:
     assert scene.trace[-1] == "400: a tells of 40"
 
 
-def test_event_after_a_pause_is_told_at_once(scene: Scene) -> None:
+def test_event_after_a_pause_is_notified_at_once(scene: Scene) -> None:
     scene.append("a")
     scene.at(500)
     scene.append("b")
@@ -263,14 +263,14 @@ def test_wait_for_a_fast_clock_does_not_spin(scene: Scene) -> None:
 # Remaining events
 
 
-def test_remaining_events_are_told_after_the_wait(scene: Scene) -> None:
+def test_remaining_events_are_notified_after_the_wait(scene: Scene) -> None:
     scene.append("a")
     scene.producers["a"].tell_again(scene.topic, 0, 0, scene.now_ms)
     scene.at(1_000)
     assert scene.trace == ["0: a tells of 1", "100: a tells of 1"]
 
 
-def test_remaining_events_are_told_at_once_after_a_pause(scene: Scene) -> None:
+def test_remaining_events_are_notified_at_once_after_a_pause(scene: Scene) -> None:
     scene.append("a")
     scene.at(1_000)
     scene.producers["a"].tell_again(scene.topic, 0, 0, scene.now_ms)
@@ -279,7 +279,7 @@ def test_remaining_events_are_told_at_once_after_a_pause(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("waiting", [True, False])
-def test_remaining_events_of_a_dead_reader_are_told(scene: Scene, waiting: bool) -> None:
+def test_remaining_events_of_a_dead_reader_are_notified(scene: Scene, waiting: bool) -> None:
     scene.append("a")
     if not waiting:
         scene.at(500)
@@ -292,7 +292,7 @@ def test_remaining_events_of_a_dead_reader_are_told(scene: Scene, waiting: bool)
 
 
 @pytest.mark.parametrize("waiting", [True, False])
-def test_remaining_events_are_told_after_an_index_failure(
+def test_remaining_events_are_notified_after_an_index_failure(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, waiting: bool
 ) -> None:
     scene.append("a")
@@ -306,7 +306,7 @@ def test_remaining_events_are_told_after_an_index_failure(
     assert [told.partition(": ")[2] for told in scene.trace] == ["a tells of 1"] * 2
 
 
-def test_remaining_events_are_told_at_the_next_start(url: str) -> None:
+def test_remaining_events_are_notified_at_the_next_start(url: str) -> None:
     def down(notification: Notification) -> None:
         raise OSError("nobody answers")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import chronoline.wire.v1.chronoline_pb2 as pb
@@ -26,6 +28,14 @@ def test_generated_python_matches_the_proto(tmp_path: Path) -> None:
     for name in ("chronoline_pb2.py", "chronoline_pb2.pyi"):
         made = (tmp_path / _PROTO.parent / name).read_text("utf-8")
         assert made == (_ROOT / _PROTO.parent / name).read_text("utf-8"), "run `make proto`"
+
+
+def test_oldest_allowed_protobuf_runs_the_generated_python() -> None:
+    made = (_ROOT / _PROTO.parent / "chronoline_pb2.py").read_text("utf-8")
+    of_compiler = re.search(r"Protobuf Python Version: (.*)", made)
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert of_compiler
+    assert f"protobuf>={of_compiler[1]}" in project["dependencies"]
 
 
 def test_every_setting_of_a_topic_travels() -> None:

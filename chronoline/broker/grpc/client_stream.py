@@ -25,6 +25,7 @@ from chronoline.core.errors import BrokerUnavailable, ChronolineError, InvalidIn
 from chronoline.core.limits import name_problem
 from chronoline.runtime.admission import Admitted
 from chronoline.runtime.message_ids import new_id
+from chronoline.runtime.tasks import TaskSet
 from chronoline.wire.codec import MESSAGE_FRAMES, read_changes, write_answer
 from chronoline.wire.codes import failure_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
@@ -68,7 +69,7 @@ class ClientStream(ABC, Generic[Frame, Reply]):
         self._budget = Budget(parts.limits.in_flight_bytes)
         self._least_bytes = parts.limits.in_flight_bytes // _MOST_REQUESTS
         self._admitted: set[Admitted] = set()
-        self._running: set[asyncio.Task[None]] = set()
+        self._running = TaskSet()
         self._writing: asyncio.Task[None] | None = None
         self._write_since_s: float | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -259,9 +260,7 @@ class ClientStream(ABC, Generic[Frame, Reply]):
 
         answering = self._answer(frame, work, end)
         if work == self._carry_out:
-            task = asyncio.create_task(answering)
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            self._running.start(answering)
         else:
             await answering
 

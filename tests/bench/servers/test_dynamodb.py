@@ -81,7 +81,7 @@ def test_restart_is_empty_on_the_same_port(
         assert tables(server, clients) == []
 
 
-def test_a_missing_java_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_java_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(MissingExtra, match="a DynamoDB server for tests needs Java 17"):
         DynamoDBServer().start()

@@ -54,7 +54,7 @@ def test_only_the_wall_clock_is_moved(moved: FakeTime, process: LineProcess) -> 
         assert counted_before_s <= counted_s <= time.monotonic()
 
 
-def test_what_is_preloaded_already_stays(moved: FakeTime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preloaded_libraries_stay(moved: FakeTime, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = moved.environment["LD_PRELOAD"]
     monkeypatch.setenv("LD_PRELOAD", "/lib/other.so")
     assert moved.environment["LD_PRELOAD"] == f"{alone}:/lib/other.so"

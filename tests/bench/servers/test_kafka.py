@@ -127,7 +127,7 @@ def test_taken_controller_port_is_left_to_its_owner(
     assert topics(new_server) == {"here": 1}
 
 
-def test_a_missing_java_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_java_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(MissingExtra, match="a Kafka server for tests needs Java 17"):
         KafkaServer(tmp_path / "data").start()

@@ -18,7 +18,7 @@ def test_names_in_any_case() -> None:
     assert (given.whole("pageRows", 1), given.whole("PAGEROWS", 1)) == (5, 5)
 
 
-def test_what_is_not_given_or_empty_has_its_default() -> None:
+def test_missing_or_empty_option_has_its_default() -> None:
     given = options(empty="")
     assert given.optional("empty") is None
     assert given.optional("empty", "d") == "d"

@@ -198,7 +198,7 @@ SELECT uid FROM chronoline_log.reader_groups
 WHERE topic = %(topic)s AND reader_group = %(group)s;
 
 -- name: delete_group
--- Deletes a group. Whoever holds a partition for the first time keeps it from going until that is done.
+-- Deletes a group. A reader that takes a partition for the first time delays the deletion until it has it.
 DELETE FROM chronoline_log.reader_groups
 WHERE topic = %(topic)s AND reader_group = %(group)s RETURNING uid;
 
@@ -303,7 +303,7 @@ SELECT reader_group, partition, sequence, holder, until_ms FROM chronoline_log.c
 WHERE topic = %(topic)s ORDER BY reader_group, partition;
 
 -- name: seek
--- Sets a group's progress; whoever holds a partition loses it.
+-- Sets a group's progress; the holder of a partition loses it.
 INSERT INTO chronoline_log.cursors AS c (topic, reader_group, partition, sequence, fence)
 SELECT %(topic)s, %(group)s, b.partition, b.sequence, 1
 FROM unnest(%(partition)b::integer[], %(sequence)b::bigint[]) AS b(partition, sequence)

@@ -200,7 +200,7 @@ SELECT reader_group, partition, sequence, holder, until_ms FROM cursors
 WHERE topic = :topic ORDER BY reader_group, partition;
 
 -- name: seek
--- Sets a group's progress; whoever holds the partition loses it.
+-- Sets a group's progress; the holder of the partition loses it.
 INSERT INTO cursors (topic, reader_group, partition, sequence, fence)
 VALUES (:topic, :group, :partition, :sequence, 1)
 ON CONFLICT DO UPDATE SET sequence = :sequence, fence = fence + 1, holder = NULL, until_ms = 0;
