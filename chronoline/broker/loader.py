@@ -163,7 +163,7 @@ class Loader:
         try:
             kept = await self._resume(subscription, holding)
         except BaseException:
-            self._subscriptions.pop(receiver.name, None)
+            self.unsubscribe(subscription)  # it gives back what it has resumed
             raise
         subscription.joined = True
         if self._paused:
@@ -468,11 +468,17 @@ class Loader:
             elif isinstance(chore, Settle):
                 await self._unreserve(chore)
                 subscription.settled(chore)
+                self._given_back()
         except TopicNotFound:
             self.topic_deleted()  # there is no topic to give them back to
         except Exception as error:
             self._not_done(subscription, chore, error)
         self._to_settle.ring()
+
+    def _given_back(self) -> None:
+        """Any consumer may get the messages now. The store's notice may come later, and may be lost."""
+        self.noticed(None)
+        self._to_reserve.ring()  # also if the settling itself moved the reservation
 
     async def _unreserve(self, chore: Settle) -> None:
         """Gives leases back. If the broker's clock is not trusted, the store's decides whether they live."""

@@ -57,6 +57,7 @@ from chronoline.runtime.timestamps import show_moment, to_ms
 
 if TYPE_CHECKING:
     from chronoline.client.aio import Outcomes, ToSend
+    from chronoline.client.outcomes import Outcome
     from chronoline.client.messages import Message
     from chronoline.client.sync import Client
 
@@ -273,19 +274,29 @@ def cancel(
     with broker.client(group=group) as client:
         outcomes = client.cancel_many(topic, message_ids)
     for each in outcomes:
-        if as_json and each.refusal is not None:
-            _print_json(id=each.id, refused=each.refusal.value, reason=each.reason)
-        elif as_json:
-            _print_json(id=each.id, cancelled=True)
+        if as_json:
+            _print_json(id=each.id, **_cancelled_fields(each))
         elif each.done:
             print(f"cancelled {each.id!r}")
         elif len(outcomes) > 1:
-            print_to_stderr(f"{each.id!r} refused: {each.reason}")
+            print_to_stderr(
+                f"{each.id!r} {'unknown' if each.unknown else 'refused'}: {each.reason}"
+            )
     if len(outcomes) == 1:
         outcomes.raise_for_refused()
     if outcomes.refused:
-        refused = count_of(len(outcomes.refused), "message")
-        raise ChronolineError(f"{refused} of {len(outcomes)} not cancelled")
+        unknown = sum(each.unknown for each in outcomes)
+        refused = count_of(len(outcomes.refused) - unknown, "message")
+        doubt = f", {unknown} unknown: ask again" if unknown else ""
+        raise ChronolineError(f"{refused} of {len(outcomes)} not cancelled{doubt}")
+
+
+def _cancelled_fields(outcome: Outcome) -> dict[str, object]:
+    if outcome.done:
+        return {"cancelled": True}
+    if outcome.unknown or outcome.refusal is None:
+        return {"unknown": True, "reason": outcome.reason}
+    return {"refused": outcome.refusal.value, "reason": outcome.reason}
 
 
 @asks_a_broker

@@ -142,6 +142,8 @@ class Part:
         """Splits off its first items as a part of their own; the rest stays."""
         first = Part(self.request, self.begin, self.begin + count, self.sent)
         self.begin += count
+        if self.begin < self.end:  # both parts left as often as the one did
+            self.request.sent += self.sent
         return first
 
 

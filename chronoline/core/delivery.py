@@ -468,7 +468,9 @@ class Delivery:
         for each in self._unanswered:
             if not each.under_way and self._is_due(each.look_at, now_ms):
                 each.under_way = True
-                is_last = not each.told_ms <= now_ms < each.told_ms + WRITE_BOUND_MS
+                # A first look is never the last: after a clock was put back, too little time may have passed.
+                is_over = not each.told_ms <= now_ms < each.told_ms + WRITE_BOUND_MS
+                is_last = each.looked and is_over
                 return Look(session=each.session, is_last=is_last)
         return None
 

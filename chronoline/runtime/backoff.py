@@ -24,7 +24,7 @@ class Backoff:
         try:
             grown = min(self.longest, self.first * self.factor ** max(failures - 1, 0))
         except OverflowError:
-            grown = self.longest
+            grown = self.longest if self.first else 0.0
         return grown * (1 - self.spread * jitter)
 
 

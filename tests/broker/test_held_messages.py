@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from chronoline.client import AsyncClient
-from chronoline.core.errors import BrokerUnavailable
+from chronoline.core.errors import BrokerUnavailable, OutcomeUnknown
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Refusal
 from chronoline.stores.factory import open_store
@@ -44,6 +44,25 @@ def test_send_waits_alone_for_a_foreign_transaction(
 
                 caller.rollback()
                 await held
+
+    asyncio.run(play())
+
+
+def test_batch_with_a_held_message_is_unknown_when_a_part_was_done(
+    postgres_server: PostgresServer,
+) -> None:
+    async def play() -> None:
+        url = postgres_server.create_database("a part is held")
+        with open_store(url) as store, psycopg.connect(url) as caller:
+            async with serving(store) as served, AsyncClient(served.address, timeout=1) as client:
+                await client.create_topic("jobs")
+                for each in ("free", "held"):
+                    await client.send("jobs", b"", id=each, delay=60)
+                caller.execute("SELECT 1 FROM chronoline.messages WHERE id = 'held' FOR UPDATE")
+                with pytest.raises(OutcomeUnknown, match="another transaction"):
+                    await client.cancel_many("jobs", ["free", "held"])
+                caller.rollback()
+                assert await client.lookup("jobs", "free") is None
 
     asyncio.run(play())
 

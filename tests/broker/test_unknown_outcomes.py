@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from chronoline.broker.loaders import Loaders
 from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient
 from chronoline.client.leases import AsyncLease
+from chronoline.core.agenda import Agenda
 from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
 from chronoline.core.message import NewMessage
 from chronoline.core.session import Session
@@ -80,6 +82,28 @@ class _LateTap(_Tap):
             late, self._late = self._late, None
             assert late().leased
         return page
+
+
+class _BlindTap(_Tap):
+    """The first reservation is stored without an answer; its leases are found after the next one."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._grants: list[int] = []
+
+    def reserve(self, *given: Any, **named: Any) -> Any:
+        grant = self.store.reserve(*given, **named)
+        if grant.leased and not self._grants:
+            self._grants.append(len(grant.leased))
+            raise LOST
+        if self._grants:
+            self._grants.append(len(grant.leased))
+        return grant
+
+    def select_held(self, *given: Any, **named: Any) -> Page:
+        if len(self._grants) < 2:
+            raise StoreUnavailable("not now")
+        return super().select_held(*given, **named)
 
 
 @asynccontextmanager
@@ -288,6 +312,31 @@ def test_unanswered_reservation_is_served_again_at_once(tmp_path: Path) -> None:
                 lease = await asyncio.wait_for(coming, 60)
                 assert (lease.id, lease.attempts) == ("a", 0)
                 await lease.ack()
+                await leases.aclose()
+
+    asyncio.run(play())
+
+
+def test_given_back_message_needs_no_notice_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No settings: without a notice, and without this sleep's end, only the loader itself can wake.
+    monkeypatch.setattr(Loaders, "noticed", lambda *_: None)
+    defaults = Agenda.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "max_sleep_ms", 3_600_000)
+
+    async def play() -> None:
+        with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
+            tap: Any = _BlindTap(store)
+            async with serving(tap) as served, served.client() as client:
+                await client.create_topic("jobs", SETTINGS)
+                leases = client.consume("jobs", consumer="c", lease=3_600)
+                coming = asyncio.ensure_future(anext(leases))
+                await until(lambda: bool(served.subscriptions))
+                await client.send("jobs", b"work", id="a")
+                lease = await asyncio.wait_for(coming, 60)
+                assert (lease.id, lease.attempts) == ("a", 0)
                 await leases.aclose()
 
     asyncio.run(play())

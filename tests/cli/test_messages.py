@@ -257,6 +257,22 @@ def test_cancel_as_json_has_a_line_for_each(command: Command, client: Client, to
     ]
 
 
+def test_unknown_cancel_is_neither_done_nor_refused(
+    command: Command, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = Outcomes([Outcome(id="a"), Outcome(id="b", unknown=True, detail="no answer")])
+    monkeypatch.setattr(Client, "cancel_many", lambda *_: answers)
+    failed = command.failed("cancel", topic, "a", "b")
+    assert failed.stdout == "cancelled 'a'\n"
+    assert "'b' unknown: " in failed.stderr
+    assert str(failed.exception) == "0 messages of 2 not cancelled, 1 unknown: ask again"
+    failed = command.failed("cancel", topic, "a", "b", "--json")
+    done, unknown = map(json.loads, failed.stdout.splitlines())
+    assert done == {"id": "a", "cancelled": True}
+    assert unknown["unknown"] is True
+    assert "cancelled" not in unknown
+
+
 def test_reschedule_takes_a_moment_or_a_duration(
     command: Command, client: Client, topic: str
 ) -> None:

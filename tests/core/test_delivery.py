@@ -181,6 +181,13 @@ def test_unanswered_reservation_is_looked_for_twice_and_given_back() -> None:
     assert reserve(work, NOW + WRITE_BOUND_MS).session != command.session  # never the same again
 
 
+def test_first_look_is_not_the_last_after_the_clock_was_put_back() -> None:
+    work = delivery()
+    command = reserve(work)
+    fail(work, command, unknown=True)
+    assert chore(work, NOW - 60_000) == Look(session=command.session, is_last=False)
+
+
 def test_failed_look_is_repeated_until_the_leases_are_over() -> None:
     work = delivery()
     fail(work, reserve(work), unknown=True)

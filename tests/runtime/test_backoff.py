@@ -26,6 +26,7 @@ def test_jitter_takes_up_to_the_spread_away(spread: float, jitter: float, wait: 
 
 def test_no_first_wait_stays_no_wait() -> None:
     assert Backoff(0, 0).wait(7) == 0
+    assert Backoff(0, 60).wait(10_000) == 0
 
 
 def test_waits_grow_until_reset() -> None:
