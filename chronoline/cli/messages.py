@@ -57,8 +57,8 @@ from chronoline.runtime.timestamps import show_moment, to_ms
 
 if TYPE_CHECKING:
     from chronoline.client.aio import Outcomes, ToSend
-    from chronoline.client.outcomes import Outcome
     from chronoline.client.messages import Message
+    from chronoline.client.outcomes import Outcome
     from chronoline.client.sync import Client
 
 _BATCH_LINES = 1_000
