@@ -14,10 +14,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from chronoline.cli.timers import receiver
 from chronoline.core.lateness import Lateness
 from chronoline.node.local_nodes import TimerNodes
 from chronoline.runtime.child_process import free_addresses
+from chronoline.timers.callback_receiver import receiver
 
 _EVERY_S = 0.01
 _INTERVALS_MS = (500, 4_000)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from datetime import datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +15,8 @@ from chronoline.cli.options import AsJson
 from chronoline.cli.output import print_table, printable
 from chronoline.cli.timers_client import asks_a_node
 from chronoline.core.errors import ChronolineError, InvalidInput
-from chronoline.timers.http_client import NodeAway, NodeRefused, TimersNode, TimerUnknown
+from chronoline.timers.callback_receiver import receiver
+from chronoline.timers.http_client import NodeAway, TimersNode, TimerUnknown, unreachable
 from chronoline.timers.ids import no_timer, parse_name
 
 app = typer.Typer(
@@ -32,8 +30,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
-
-_MOST_BYTES = 1024 * 1024
 
 Limit = Annotated[int, typer.Option(min=1, help="The most to show.")]
 
@@ -168,7 +164,7 @@ def reload(node: TimersNode) -> None:
     Change the file on every machine first. A node refuses a wrong list, keeps
     the old one and reports the reason.
     """
-    for address, seen in _every(node, "/v1/reload"):
+    for address, seen in node.ask_all("/v1/reload"):
         Console().print(f"{address} reads {len(seen['nodes'])} nodes, list {seen['view']}")
 
 
@@ -231,35 +227,11 @@ def _resync_one(node: TimersNode) -> list[str]:
     try:
         progress = node.resync()
     except NodeAway:
-        return [_unreachable(node.address)]
+        return [unreachable(node.address)]
     Console().print(
         f"{node.address} asked {progress['nodes_asked']} nodes and was offered {progress['timers']:,} timers"
     )
     return [f"{node.address} could not ask {each}" for each in progress["problems"]]
-
-
-def _unreachable(address: str) -> str:
-    return f"{address} cannot be reached: start it, or take it out of the list of nodes"
-
-
-def _every(node: TimersNode, path: str) -> list[tuple[str, Any]]:
-    """Query the named node, and every other that it knows."""
-    first = node.ask(path, "POST")
-    answers = [(node.address, first)]
-    problems = []
-    for each in first["nodes"]:
-        if each["is_here"]:
-            continue
-        try:
-            answers.append((each["address"], node.at(each["address"]).ask(path, "POST")))
-        except NodeAway:
-            problems.append(_unreachable(each["address"]))
-        except NodeRefused as error:
-            problems.append(str(error))
-    if problems:
-        done = ", ".join(address for address, _ in answers)
-        raise NodeAway(f"{'; '.join(problems)}. The others have done it: {done}")
-    return answers
 
 
 # A receiver of callbacks
@@ -291,34 +263,3 @@ def _show(path: str, sequence: str, body: bytes) -> None:
     now = datetime.now().astimezone().strftime("%H:%M:%S.%f")[:-3]
     text = printable(body.decode("utf-8", "replace"))
     print(f"{now}  {printable(path)}  sequence {printable(sequence)}  {text}", flush=True)
-
-
-def receiver(port: int, came: Callable[[str, str, bytes], None]) -> ThreadingHTTPServer:
-    """A server on loopback that answers 200 and passes on path, sequence and body of each callback."""
-
-    class _CallbackHandler(BaseHTTPRequestHandler):
-        """One callback."""
-
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            length = self.headers.get("Content-Length", "0")
-            body = self.rfile.read(min(int(length), _MOST_BYTES) if length.isdecimal() else 0)
-            came(self.path, self.headers.get("X-Sequence-Number", "-"), body)
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Log nothing."""
-
-    return _CallbackServer(("127.0.0.1", port), _CallbackHandler)
-
-
-class _CallbackServer(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore callers that have disconnected."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)

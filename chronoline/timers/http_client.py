@@ -63,6 +63,28 @@ class TimersNode:
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise NodeAway(f"no timers at {self.address}: {self._words(error)}") from None
 
+    def ask_all(self, path: str) -> list[tuple[str, Any]]:
+        """Posts to this node and to every other that it knows; returns their addresses and answers.
+
+        Raises `NodeAway` when all were asked, if some could not be reached or refused.
+        """
+        first = self.ask(path, "POST")
+        answers = [(self.address, first)]
+        problems = []
+        for each in first["nodes"]:
+            if each["is_here"]:
+                continue
+            try:
+                answers.append((each["address"], self.at(each["address"]).ask(path, "POST")))
+            except NodeAway:
+                problems.append(unreachable(each["address"]))
+            except NodeRefused as error:
+                problems.append(str(error))
+        if problems:
+            done = ", ".join(address for address, _ in answers)
+            raise NodeAway(f"{'; '.join(problems)}. The others have done it: {done}")
+        return answers
+
     def resync(self) -> Any:
         """Makes the node fetch the timers that it is to keep, waits for the end, and returns the report."""
         progress = self.ask("/v1/resync", "POST")
@@ -93,3 +115,8 @@ class TimersNode:
         if isinstance(reason, ConnectionResetError | http.client.HTTPException | ValueError):
             return "it does not speak HTTP as a node does. With TLS, use --tls or --ca"
         return f"{reason}. Start a node by `chronoline up --roles timers`, or name another by --address"
+
+
+def unreachable(address: str) -> str:
+    """The problem of a node that does not answer, and the remedy."""
+    return f"{address} cannot be reached: start it, or take it out of the list of nodes"
