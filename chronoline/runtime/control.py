@@ -18,6 +18,9 @@ from chronoline.core.lateness import Lateness
 from chronoline.runtime import sleeper
 from chronoline.runtime.child_process import ChildProcess
 
+Sample = tuple[float, float]
+"""The wall clock's time of a wake-up in seconds, and its lateness in ms."""
+
 
 class Control(ChildProcess):
     """Starts the sleeper, and reads its lateness: at any time, and after the end.
@@ -32,41 +35,46 @@ class Control(ChildProcess):
         super().__init__()
         self._longest_sleep_ms = longest_sleep_ms
         # A file: no process has to read it during the measurement.
-        self._samples: IO[bytes] | None = None
-        self._values_ms: list[float] = []
+        self._file: IO[bytes] | None = None
+        self._read_samples: list[Sample] = []
+
+    @property
+    def samples(self) -> list[Sample]:
+        """Each wake-up, in order."""
+        return self._read_samples if self._file is None else _read(self._file)
 
     @property
     def values_ms(self) -> list[float]:
         """The lateness of each wake-up in ms, in order."""
-        return self._values_ms if self._samples is None else _read(self._samples)
+        return [late_ms for _, late_ms in self.samples]
 
     @property
     def lateness(self) -> Lateness:
         return Lateness.of(self.values_ms)
 
     def _prepare(self) -> None:
-        self._samples = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `_forget`
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `_forget`
 
     def _command(self) -> Sequence[str | Path]:
         longest_s = str(self._longest_sleep_ms / 1000)
         return [sys.executable, "-I", "-S", sleeper.__file__, longest_s, str(os.getpid())]
 
     def _options(self) -> dict[str, Any]:
-        return {"stdout": self._samples}
+        return {"stdout": self._file}
 
     def _is_ready(self) -> bool:
         return bool(self.values_ms)
 
     def _forget(self) -> None:
         super()._forget()
-        if self._samples is not None:
-            with self._samples as samples:
-                self._values_ms = _read(samples)
-            self._samples = None
+        if self._file is not None:
+            with self._file as file:
+                self._read_samples = _read(file)
+            self._file = None
 
 
-def _read(samples: IO[bytes]) -> list[float]:
+def _read(file: IO[bytes]) -> list[Sample]:
     size = sleeper.SAMPLE.size
-    whole = os.fstat(samples.fileno()).st_size // size * size
-    data = os.pread(samples.fileno(), whole, 0)
-    return [value for (value,) in sleeper.SAMPLE.iter_unpack(data)]
+    whole = os.fstat(file.fileno()).st_size // size * size
+    data = os.pread(file.fileno(), whole, 0)
+    return [(moment_s, late_ms) for moment_s, late_ms in sleeper.SAMPLE.iter_unpack(data)]

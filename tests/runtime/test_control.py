@@ -18,6 +18,15 @@ def test_control_measures_its_wakeup_lateness() -> None:
     assert control.lateness.max_ms == max(after)
 
 
+def test_wake_ups_are_placed_in_time() -> None:
+    before_s = time.time()
+    with Control(longest_sleep_ms=1) as control:
+        pass
+    moments_s = [moment_s for moment_s, _ in control.samples]
+    assert moments_s == sorted(moments_s)
+    assert before_s <= moments_s[0] <= moments_s[-1] <= time.time()
+
+
 def test_stopping_twice_or_before_the_start_is_fine() -> None:
     control = Control()
     control.stop()
