@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,6 +27,7 @@ def bench(
         str,
         typer.Argument(metavar="NAME", help=f"The bench to run.\n\n{_NAMES}", show_default=False),
     ],
+    *,
     case: Annotated[
         list[str] | None,
         typer.Option(
@@ -38,6 +40,23 @@ def bench(
     quick: Annotated[
         bool, typer.Option("--quick", help="Smaller: ends within about a minute.")
     ] = False,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            max=3_600,
+            help="The duration of loads from outside, instead of ten minutes.",
+            show_default=False,
+        ),
+    ] = None,
+    plots: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Write plots of lateness over time into this folder, as SVG.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object instead of a table, without progress.")
     ] = False,
@@ -56,8 +75,17 @@ def bench(
     """
     chosen = find_bench(name)
     cases = chosen.choose(case or ())
+    chosen.check_options(seconds=seconds, plots=plots)
     with exit_on_sigterm():
-        report = run_bench(name, chosen.load(), quick=quick, cases=cases, show=Show(quiet=as_json))
+        report = run_bench(
+            name,
+            chosen.load(),
+            quick=quick,
+            cases=cases,
+            seconds=seconds,
+            plots=plots,
+            show=Show(quiet=as_json),
+        )
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
         for failure in report.failures:

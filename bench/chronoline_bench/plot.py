@@ -13,8 +13,8 @@ from xml.etree import ElementTree as ET
 
 from chronoline_bench.harness.slices import Slice
 
-WIDTH, HEIGHT = 880, 400
-_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 24, 84, 56
+WIDTH, HEIGHT = 880, 412
+_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 24, 96, 56
 _LEAST_MS, _LEAST_TOP_MS = 0.1, 100.0
 _MOST_TICKS = 12
 _STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
@@ -163,16 +163,15 @@ class _Canvas:
             self._add("line", kind, x1=_LEFT, x2=WIDTH - _RIGHT, y1=y, y2=y)
             self._text(_shown_ms(late_ms), _LEFT - 8, y + 4, "small", anchor="end")
         y = (_TOP + HEIGHT - _BOTTOM) / 2
-        turned = {"transform": f"rotate(-90 16 {y})"}
-        self._text("lateness", 16, y, "small", anchor="middle", **turned)
+        turned = {"transform": f"rotate(-90 14 {y})"}
+        self._text("lateness", 14, y, "small", anchor="middle", **turned)
 
     def _draw_mark(self, mark: Mark) -> None:
         first, last = self._x(mark.first_s), self._x(mark.last_s)
         height = HEIGHT - _TOP - _BOTTOM
         self._add("rect", "fault", x=first, y=_TOP, width=round(last - first, 1), height=height)
-        is_right = first > WIDTH / 2
-        x, anchor = (first - 6, "end") if is_right else (last + 6, "start")
-        self._text(mark.name, x, _TOP + 16, "fault-name", anchor=anchor)
+        x, anchor = (last, "end") if first > WIDTH / 2 else (first, "start")
+        self._text(mark.name, x, _TOP - 6, "fault-name", anchor=anchor)
 
     def _add(self, tag: str, kind: str, **attributes: object) -> ET.Element:
         values = {name: str(value) for name, value in attributes.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 
 from chronoline.core.errors import InvalidInput, MissingExtra
 from chronoline_bench.session import Session
@@ -19,6 +20,8 @@ class Bench:
     module: str
     cases: tuple[str, ...] = ()
     """The names of its cases, if they can be chosen."""
+    draws: bool = False
+    """Whether it has cases that last for a chosen time, and plots of them."""
 
     def load(self) -> Callable[[Session], None]:
         """Import its module. Raises `MissingExtra` if a dependency is missing."""
@@ -42,6 +45,11 @@ class Bench:
                 )
                 raise InvalidInput(f"bench {self.name} has no case {case!r} to choose; {known}")
         return tuple(cases)
+
+    def check_options(self, *, seconds: float | None, plots: Path | None) -> None:
+        """Raises `InvalidInput` for options that do not apply to this bench."""
+        if not self.draws and (seconds is not None or plots is not None):
+            raise InvalidInput(f"--seconds and --plots do not apply to bench {self.name}")
 
 
 BENCHES = {
@@ -67,9 +75,10 @@ BENCHES = {
             summary="the pipe between two Kafka topics, beside a queue that polls a table",
             module="chronoline_bench.pipe.bench",
             cases=(
+                *("outside", "outside_rates", "embedded", "partitions", "faults"),
                 *("rates", "highest", "bursts", "waiting", "several", "bulk", "forecast"),
-                "outages",
             ),
+            draws=True,
         ),
         Bench(
             name="broker",

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from chronoline.core.errors import ChronolineError
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.control import Control
+from chronoline_bench.plot import Plot
 from chronoline_bench.report import Machine, Report, Row, Wanted
 from chronoline_bench.tally import Tally
 
@@ -70,6 +71,10 @@ class Session:
     quick: bool = False
     cases: tuple[str, ...] = ()
     """The names of the chosen cases; if empty, the bench runs its usual ones."""
+    seconds: float | None = None
+    """The duration of loads from outside, if another one is chosen."""
+    plots: Path | None = None
+    """The folder for plots; without it none are drawn."""
     show: Show = field(default_factory=lambda: Show(quiet=True))
     clock: Clock = field(default_factory=SystemClock)
     tally: Tally = field(default_factory=Tally)
@@ -102,6 +107,12 @@ class Session:
         except (ChronolineError, OSError) as error:
             self.failures.append(f"case {name} failed: {error}")
             after_failure()
+
+    def write_plot(self, name: str, plot: Plot) -> None:
+        """Writes a plot into the folder for plots, if there is one."""
+        if self.plots is not None:
+            self.plots.mkdir(parents=True, exist_ok=True)
+            self.plots.joinpath(f"{name}.svg").write_text(plot.svg(), "utf-8")
 
     def add(
         self,
@@ -136,13 +147,20 @@ def run_bench(
     *,
     quick: bool = False,
     cases: tuple[str, ...] = (),
+    seconds: float | None = None,
+    plots: Path | None = None,
     show: Show | None = None,
 ) -> Report:
     """Runs a bench beside the control; returns its report."""
     with tempfile.TemporaryDirectory(prefix="chronoline-bench-") as folder:
         Path(folder).chmod(0o755)  # a server that we start may run as another user
         session = Session(
-            folder=Path(folder), quick=quick, cases=cases, show=show or Show(quiet=True)
+            folder=Path(folder),
+            quick=quick,
+            cases=cases,
+            seconds=seconds,
+            plots=plots,
+            show=show or Show(quiet=True),
         )
         with session.show, Control() as control:
             measure(session)

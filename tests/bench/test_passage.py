@@ -15,7 +15,6 @@ from chronoline_bench.harness.passage import (
     write_pairs,
 )
 from chronoline_bench.harness.stage import await_count
-from chronoline_bench.pipe.outages import Outage
 from chronoline_bench.tally import Tally
 
 DUE_US = {1: 1_000, 2: 2_000, 3: 3_000}
@@ -127,24 +126,26 @@ def test_every_kind_of_fault_is_counted_together() -> None:
     assert found.between(1_000, 2_000).count == 1
 
 
-def outage(late_ms: dict[int, float]) -> Outage:
-    found = passage(late_ms, ended_ms=30_000)
-    return Outage(passage=found, away_us=12_000_000, back_us=20_000_000)
+def test_messages_are_found_by_the_time_of_their_sending() -> None:
+    found = passage(dict.fromkeys(range(3_000, 13_000, 1_000), 1.0), ended_ms=10_000)
+    assert found.sent_between(0, 2_000_000) == {0, 1}
+    assert found.sent_between(8_000_000, 1 << 62) == {8, 9}
 
 
-def test_output_is_on_time_after_its_last_late_slice() -> None:
-    late = dict.fromkeys(range(10_000, 33_000, 50), 1.0)
-    assert outage(late).recovered_s == 0
-    late |= dict.fromkeys(range(12_000, 21_150, 50), 4_000.0)
-    found = outage(late)
-    assert found.recovered_s == 1.25
-    assert found.p99_before_ms == found.p99_after_ms == 1
-    assert found.worst_ms == 4_000
-
-
-def test_few_late_messages_do_not_make_a_slice_late() -> None:
-    late = dict.fromkeys(range(10_000, 33_000, 50), 1.0) | {30_000: 300.0}
-    assert outage(late).recovered_s == 0
+def test_two_loads_are_joined() -> None:
+    first = passage({3_000: 1.0, 4_000: 2.0})
+    second = Passage(
+        started_us=5_000_000,
+        ended_us=6_000_000,
+        steady_us=(0, 1),
+        due_us={7: 8_000_000},
+        arrivals=came((7, 8_005_000), (7, 8_006_000)),
+    )
+    both = first.joined(second)
+    assert both.whole == Lateness.of([1, 2, 5])
+    assert both.tally == Tally(duplicated=1)
+    assert (both.started_us, both.steady_us) == (first.started_us, first.steady_us)
+    assert sorted(both.points) == [(3_000_000, 1.0), (4_000_000, 2.0), (8_000_000, 5.0)]
 
 
 def test_rate_of_a_backlog_ends_with_the_last_ack() -> None:

@@ -22,7 +22,7 @@ def test_every_case_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     def note(name: str) -> Callable[..., None]:
         return lambda *_, **asked: measured.extend([n for n in asked if asked[n]] or [name])
 
-    for name in ("rates", "highest", "bursts", "several", "bulk", "outages", "waiting"):
+    for name in set(BENCHES["pipe"].cases) - {"forecast"}:
         monkeypatch.setattr(pipe, f"measure_{name}", note(name))
     monkeypatch.setattr(pipe, "measure_taste", note("taste"))
     fake_stage(pipe, monkeypatch)

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.harness.passage import take_pairs
 from chronoline_bench.harness.stage import Stage
-from chronoline_bench.pipe.agent import Load, Loader, as_deadline, number_of
+from chronoline_bench.pipe.agent import Load, Loader, as_deadline
 from chronoline_bench.pipe.polling_queue import (
     DEADLINE_HEADER,
     ID_HEADER,
@@ -24,6 +24,7 @@ from chronoline_bench.pipe.polling_queue import (
 )
 from chronoline_bench.pipe.scene import Scene
 from chronoline_bench.pipe.sides import PollingQueueSide
+from chronoline_bench.pipe.transport import KafkaPlace
 from chronoline_bench.servers.kafka import KafkaServer
 from chronoline_bench.session import Session
 from chronoline_bench.tally import Tally
@@ -125,7 +126,7 @@ def test_loader_writes_what_it_published(
     place: Place, tmp_path: Path, kafka_server: KafkaServer
 ) -> None:
     load = Load(
-        bootstrap=kafka_server.bootstrap,
+        place=KafkaPlace(kafka_server).url,
         topic=place.settings.input_topic,
         path=str(tmp_path / "load"),
         first=40,
@@ -143,7 +144,7 @@ def test_loader_writes_what_it_published(
     assert all(3_000 <= due - started_ms <= 4_000 + 60_000 for due in due_ms.values())
     for message in consume(kafka_server, place.settings.input_topic):
         headers = dict(cast("list[tuple[str, bytes]]", message.headers()))
-        number = number_of(message)
+        number = int(message.key() or b"")
         assert headers[ID_HEADER].decode() == f"s-{number}"
         assert headers[DEADLINE_HEADER].decode() == as_deadline(due_ms[number])
 
@@ -160,7 +161,7 @@ def test_scene_counts_all_its_messages(
     side = PollingQueueSide(postgres_server, name)
     with (
         Stage(Session(folder=tmp_path)) as stage,
-        Scene(stage, kafka_server, side, name, tally) as scene,
+        Scene(stage, KafkaPlace(kafka_server), side, name, tally) as scene,
     ):
         with scene.serving():
             passage = scene.run(count=300, rate=300, shortest_ms=500, longest_ms=1_000)

@@ -6,11 +6,12 @@ import struct
 import time
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from chronoline.core.lateness import Lateness
+from chronoline_bench.harness.slices import Point
 from chronoline_bench.tally import Tally
 
 _PAIR = struct.Struct("<qq")
@@ -130,6 +131,10 @@ class Passage:
     arrivals: Arrivals
     control: Lateness = field(default_factory=lambda: Lateness.of([]))
     """The lateness of the control during the load."""
+    control_points: Sequence[Point] = ()
+    """The wake-ups of the control."""
+    cores: Mapping[str, float] = field(default_factory=dict)
+    """The cores that each part used while the load was sent."""
 
     @property
     def rate(self) -> float:
@@ -143,6 +148,28 @@ class Passage:
     @property
     def whole(self) -> Lateness:
         return Lateness.of(self.late_ms().values())
+
+    @property
+    def points(self) -> list[Point]:
+        """The due time and lateness of each message that came."""
+        return [(self.due_us[number], late_ms) for number, late_ms in self.late_ms().items()]
+
+    def sent_between(self, first_us: int, last_us: int) -> set[int]:
+        """Returns the messages sent in a span of time: their numbers follow each other at a steady rate."""
+        first, step_us = min(self.due_us, default=0), 1_000_000 / self.rate
+        return {
+            number
+            for number in self.due_us
+            if first_us <= self.started_us + (number - first) * step_us < last_us
+        }
+
+    def joined(self, other: Passage) -> Passage:
+        """Returns this load with the messages of another one, which was sent beside it."""
+        arrivals = Arrivals(
+            {**self.arrivals.first_us, **other.arrivals.first_us},
+            self.arrivals.times + other.arrivals.times,
+        )
+        return replace(self, due_us={**self.due_us, **other.due_us}, arrivals=arrivals)
 
     @property
     def steady(self) -> Lateness:

@@ -53,6 +53,12 @@ class Stage(Closable):
     def postgres(self) -> PostgresEngine:
         return self._opened.enter_context(PostgresEngine(self.session.folder))
 
+    def server_pids(self) -> dict[str, int]:
+        """Returns the first process of each server that runs, by its name."""
+        if "postgres" not in vars(self) or self.postgres.server.pid is None:
+            return {}
+        return {"PostgreSQL": self.postgres.server.pid}
+
     def path(self) -> Path:
         """Returns a new path in the run's folder."""
         return self.session.folder / f"part-{next(self._files)}"

@@ -6,7 +6,7 @@ Kafka, PostgreSQL, the pipe, the load and the watcher run on this machine, each 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from chronoline_bench.engines.postgres import shared_buffers_mb
 from chronoline_bench.pipe.bursts import (
@@ -16,13 +16,20 @@ from chronoline_bench.pipe.bursts import (
     measure_bursts,
     report_bursts,
 )
+from chronoline_bench.pipe.faults import FaultSizes, measure_faults
 from chronoline_bench.pipe.full_timeline import (
     BulkSizes,
     WaitingSizes,
     measure_bulk,
     measure_waiting,
 )
-from chronoline_bench.pipe.outages import OutageSizes, measure_outages
+from chronoline_bench.pipe.outside import (
+    OutsideSizes,
+    measure_embedded,
+    measure_outside,
+    measure_outside_rates,
+    measure_partitions,
+)
 from chronoline_bench.pipe.rates import (
     COMPARED_RATE,
     HighestSizes,
@@ -48,7 +55,8 @@ class Sizes:
     waiting: WaitingSizes
     several: SeveralSizes
     bulk: BulkSizes
-    outages: OutageSizes
+    faults: FaultSizes
+    outside: OutsideSizes
     delays: Delays = field(default_factory=Delays)
 
 
@@ -61,7 +69,8 @@ FULL = Sizes(
     waiting=WaitingSizes(waiting=5_000_000, rounds=3, steady_s=12, forecasts=2),
     several=SeveralSizes(pipes=(1, 2, 3), steady_s=10, overdue=50_000),
     bulk=BulkSizes(rounds=3, messages=400_000),
-    outages=OutageSizes(),
+    faults=FaultSizes(),
+    outside=OutsideSizes(seconds=600, reference_s=60),
 )
 QUICK = Sizes(
     delays=Delays(shortest_ms=3_000, longest_ms=4_000),
@@ -73,14 +82,18 @@ QUICK = Sizes(
     waiting=WaitingSizes(waiting=200_000, rounds=1, steady_s=4, forecasts=1),
     several=SeveralSizes(pipes=(1, 2), steady_s=4, overdue=10_000),
     bulk=BulkSizes(rounds=1, messages=50_000),
-    outages=OutageSizes(away_s=5, after_s=10, with_reference=False),
+    faults=FaultSizes(away_s=5, after_s=15, burst=20_000, with_reference=False),
+    outside=OutsideSizes(seconds=20, reference_s=5, partitions=(4, 12), partitions_s=10),
 )
 _ON_A_FULL_TIMELINE = ("waiting", "forecast")
 """The sizes of `waiting` and `forecast`, which share one filled timeline."""
 
 
 def measure(session: Session) -> None:
-    measure_sizes(session, QUICK if session.quick else FULL)
+    sizes = QUICK if session.quick else FULL
+    if session.seconds is not None:
+        sizes = replace(sizes, outside=replace(sizes.outside, seconds=session.seconds))
+    measure_sizes(session, sizes)
 
 
 def measure_sizes(session: Session, sizes: Sizes) -> None:
@@ -120,7 +133,11 @@ def _measure_cases(stage: PipeStage, sizes: Sizes) -> None:
         "bursts": lambda: measure_bursts(stage, sizes.bursts),
         "several": lambda: measure_several(stage, sizes.several),
         "bulk": lambda: measure_bulk(stage, sizes.bulk),
-        "outages": lambda: measure_outages(stage, sizes.outages),
+        "outside": lambda: measure_outside(stage, sizes.outside),
+        "outside_rates": lambda: measure_outside_rates(stage, sizes.outside),
+        "embedded": lambda: measure_embedded(stage, sizes.outside),
+        "partitions": lambda: measure_partitions(stage, sizes.outside),
+        "faults": lambda: measure_faults(stage, sizes.faults),
     }
     session = stage.session
     session.measure_cases(cases)

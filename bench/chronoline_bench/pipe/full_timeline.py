@@ -44,9 +44,10 @@ def measure_waiting(
 def _filled(stage: PipeStage, waiting: int) -> Iterator[tuple[PipeSide, int]]:
     """Makes a timeline with messages that fall due during the day after tomorrow."""
     start_ms = (wall_us() // 1_000 // _MINUTE_MS) * _MINUTE_MS + 2 * DAY_MS
-    with PipeSide(stage.postgres, "waiting") as side:
+    with stage.postgres.open("waiting") as database:
+        side = PipeSide("waiting", database.url)
         with stage.session.show.work("filling", waiting) as advance:
-            side.fill(waiting, start_ms, DAY_MS, advance)
+            side.fill(database, waiting, start_ms, DAY_MS, advance)
         stage.session.tally.expect(waiting, side.stored(start_ms))
         yield side, start_ms
 
@@ -77,7 +78,7 @@ def _measure_forecast(stage: PipeStage, sizes: WaitingSizes, side: PipeSide, sta
     with stage.session.show.work("forecast", 1) as advance:
         figures = stage.job(
             "forecast",
-            store=side.database.url,
+            store=side.store,
             topic=side.topic,
             start_ms=start_ms,
             end_ms=start_ms + DAY_MS,

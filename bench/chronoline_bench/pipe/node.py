@@ -1,53 +1,46 @@
-"""The agent that runs a pipe.
+"""The pipe as a process: `chronoline pipe run`, started and watched from outside, as users run it.
 
 Pipe settings in the environment (`CHRONOLINE_PIPE_WINDOW_MS` and others) apply too, to measure variants.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
+import sys
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
 
-from chronoline.pipe.settings import PipeSettings
-from chronoline.pipe.spark.pipe import Pipe
-from chronoline_bench.harness.agent import Figures
+from chronoline.runtime.child_process import LineProcess
 from chronoline_bench.servers import jars
 
-
-def pipe_settings(
-    *,
-    name: str,
-    store: str,
-    bootstrap: str,
-    input: str,
-    output: str,
-    settings: Mapping[str, object],
-) -> PipeSettings:
-    """Returns the settings of a pipe between two topics of one Kafka; `settings` adds others by name."""
-    flags = {
-        "name": name,
-        "store": store,
-        "input.topic": input,
-        "input.kafka.bootstrap.servers": bootstrap,
-        "output.topic": output,
-        "output.kafka.bootstrap.servers": bootstrap,
-        "spark.jars": str(jars.resolve("spark-kafka")),
-    }
-    return PipeSettings.load(flags={**flags, **settings})
+_RUNS = "running as node"
+_START_S = 180.0
 
 
-class Agent:
-    def __init__(self) -> None:
-        logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
-        self._pipe: Pipe | None = None
+def jar_flags() -> dict[str, str]:
+    """Returns the setting that brings Spark's connector for Kafka."""
+    return {"spark.jars": str(jars.resolve("spark-kafka"))}
 
-    async def serve(self, **arguments: Any) -> Figures:
-        """Starts the pipe of `pipe_settings`; returns when it runs."""
-        self._pipe = await asyncio.to_thread(Pipe, pipe_settings(**arguments))
-        return {}
 
-    async def close(self) -> None:
-        if self._pipe is not None:
-            await asyncio.to_thread(self._pipe.close)
+class PipeProcess(LineProcess):
+    """A pipe with these settings. All that it prints is in its log."""
+
+    name = "the pipe"
+
+    def __init__(self, flags: Mapping[str, object], log_path: Path) -> None:
+        settings = [word for name, value in flags.items() for word in ("--set", f"{name}={value}")]
+        super().__init__(
+            [sys.executable, "-m", "chronoline", "pipe", "run", *settings],
+            log_path=log_path,
+            cwd=log_path.parent,
+            reads_errors=True,
+        )
+        self._path = log_path
+
+    def await_running(self) -> None:
+        """Waits until the pipe says that it runs."""
+        self.read_line(_RUNS, _START_S)
+
+    def _take_line(self, line: str) -> None:
+        with self._path.open("a", encoding="utf-8") as log:
+            log.write(f"{line}\n")
+        super()._take_line(line)

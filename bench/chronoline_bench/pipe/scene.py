@@ -13,22 +13,24 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from chronoline.runtime.child_process import LineProcess
 from chronoline.runtime.control import Control
 from chronoline.runtime.service import Closable
-from chronoline_bench.harness.agent import Figures
+from chronoline_bench.harness.agent import AgentProcess, Figures
+from chronoline_bench.harness.cores import CoreMeter, Part, is_jvm, is_no_jvm
 from chronoline_bench.harness.passage import Arrivals, Passage, count_up, take_pairs
+from chronoline_bench.harness.slices import SECOND_US
 from chronoline_bench.harness.stage import Stage, await_count
 from chronoline_bench.pipe import agent
 from chronoline_bench.pipe.agent import Load
-from chronoline_bench.pipe.sides import Side, Topics
-from chronoline_bench.servers.kafka import KafkaServer
+from chronoline_bench.pipe.sides import Side
+from chronoline_bench.pipe.transport import Place, Topics
 from chronoline_bench.tally import Tally
 
 PARTITIONS = 4
 QUIET_S = 20.0
 """A message is lost if none came for this time: the hold of a dead node, and a retry."""
-_START_S = 180.0
-_LOAD_S = 600.0
+_LOAD_S = 1_800.0
 _SETTLE_S = 1.0
 
 AnySide = TypeVar("AnySide", bound=Side)
@@ -38,22 +40,32 @@ class Scene(Closable, Generic[AnySide]):
     """The topics of one side, with a watcher of the output."""
 
     def __init__(
-        self, stage: Stage, kafka: KafkaServer, side: AnySide, name: str, tally: Tally
+        self,
+        stage: Stage,
+        place: Place,
+        side: AnySide,
+        name: str,
+        tally: Tally,
+        *,
+        partitions: int = PARTITIONS,
     ) -> None:
         self.side = side
         self.name = name
         self.stage = stage
+        self.started_s = 0.0
+        """The seconds from the last start of its nodes until all said that they run."""
         self._tally = tally
-        self._topics = Topics(bootstrap=kafka.bootstrap, input=f"{name}.in", output=f"{name}.out")
-        for topic in (self._topics.input, self._topics.output):
-            kafka.create_topic(topic, PARTITIONS)
+        self._topics = Topics(place=place.url, input=f"{name}.in", output=f"{name}.out")
+        place.create_topic(self._topics.input, partitions)
+        place.create_topic(self._topics.output, PARTITIONS)
+        self._nodes: list[LineProcess] = []
         self._arrivals = Arrivals()
         self._due_us: dict[int, int] = {}
         with ExitStack() as opened:
             opened.callback(side.close)
             self.loader = opened.enter_context(stage.new_agent(agent))
             self._watcher = opened.enter_context(stage.new_agent(agent))
-            self._watcher.ask("watch", bootstrap=self._topics.bootstrap, topic=self._topics.output)
+            self._watcher.ask("watch", place=self._topics.place, topic=self._topics.output)
             opened.callback(self._settle)
             self._opened = opened.pop_all()
 
@@ -61,27 +73,42 @@ class Scene(Closable, Generic[AnySide]):
         self._opened.close()
 
     @contextmanager
-    def serving(self, nodes: int = 1) -> Iterator[None]:
-        """Runs nodes within the block, warmed up by a few messages."""
+    def serving(self, nodes: int = 1, *, cold: bool = False) -> Iterator[list[LineProcess]]:
+        """Runs nodes within the block, warmed up by a few messages, or cold: from their first moment on."""
+        before_s = time.monotonic()
         with ExitStack() as opened:
-            started = [
-                opened.enter_context(self.stage.new_agent(self.side.agent)) for _ in range(nodes)
-            ]
-            for node in started:
-                node.begin("serve", **self.side.arguments(self._topics))
-            for node in started:
-                node.answer(_START_S)
-            self.run(count=200, rate=200, shortest_ms=200, longest_ms=1_500)
-            yield
+            self._nodes = [opened.enter_context(self.start_node()) for _ in range(nodes)]
+            for node in self._nodes:
+                self.side.await_node(node)
+            self.started_s = time.monotonic() - before_s
+            if not cold:
+                self.run(count=200, rate=200, shortest_ms=200, longest_ms=1_500)
+            yield self._nodes
+
+    def start_node(self) -> LineProcess:
+        """Starts one more node, which the caller stops."""
+        return self.side.start_node(self.stage, self._topics)
+
+    def parts(self) -> dict[str, Part]:
+        """Returns the processes of each part of a measurement."""
+        servers = self.stage.server_pids().items()
+        nodes = [node.pid for node in self._nodes if node.pid is not None]
+        load = [each.pid for each in (self.loader, self._watcher) if each.pid is not None]
+        return {
+            **{name: Part(pids=[pid]) for name, pid in servers},
+            "Spark's JVM": Part(pids=nodes, wanted=is_jvm),
+            "the pipe's Python": Part(pids=nodes, wanted=is_no_jvm),
+            "load and watcher": Part(pids=load),
+        }
 
     def run(self, **load: Any) -> Passage:
         """Publishes a load, and waits until it has come out, or no more messages come."""
         return self.begin(**load).finish()
 
-    def begin(self, *, count: int, **load: Any) -> Flight:
-        """Starts to publish a load in the background."""
+    def begin(self, *, count: int, loader: AgentProcess | None = None, **load: Any) -> Flight:
+        """Starts to publish a load in the background, by another loader if the scene's is busy."""
         made = Load(
-            bootstrap=self._topics.bootstrap,
+            place=self._topics.place,
             topic=self._topics.input,
             path=str(self.stage.path()),
             first=self.stage.reserve(count),
@@ -89,7 +116,7 @@ class Scene(Closable, Generic[AnySide]):
             scene=self.name,
             **load,
         )
-        return Flight(self, made)
+        return Flight(self, made, loader or self.loader)
 
     def expect_later(self, due_us: Mapping[int, int]) -> None:
         """Expects these messages: those that have not come at the end are lost."""
@@ -127,24 +154,35 @@ class Scene(Closable, Generic[AnySide]):
 class Flight:
     """A load in progress, beside the control."""
 
-    def __init__(self, scene: Scene[Any], load: Load) -> None:
+    def __init__(self, scene: Scene[Any], load: Load, loader: AgentProcess) -> None:
         self._scene = scene
         self._load = load
+        self._loader = loader
+        self._sent: Figures | None = None
+        self._cores: dict[str, float] = {}
         self._control = Control()
         self._control.start()
-        scene.loader.begin("load", **asdict(load))
+        self._meter = CoreMeter(scene.parts())
+        loader.begin("load", **asdict(load))
+
+    def await_sent(self) -> Figures:
+        """Waits until all messages are published."""
+        if self._sent is None:
+            self._sent = self._loader.answer(_LOAD_S)
+            self._cores = self._meter.read()
+        return self._sent
 
     def leave(self) -> Figures:
         """Waits until all messages are published; they are due far ahead and not expected to come out."""
         try:
-            return self._scene.loader.answer(_LOAD_S)
+            return self.await_sent()
         finally:
             self._control.stop()
 
     def finish(self) -> Passage:
         """Waits until all messages have come out."""
         try:
-            sent = self._scene.loader.answer(_LOAD_S)
+            sent = self.await_sent()
             due_us = dict(take_pairs(Path(self._load.path)))
             arrivals = self._scene.expect(due_us)
         finally:
@@ -158,4 +196,9 @@ class Flight:
             due_us=due_us,
             arrivals=arrivals.of(due_us),
             control=self._control.lateness,
+            control_points=[
+                (round(moment_s * SECOND_US), late_ms)
+                for moment_s, late_ms in self._control.samples
+            ],
+            cores=self._cores,
         )

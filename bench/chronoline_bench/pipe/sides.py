@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from types import ModuleType
 from typing import Any
 
 import psycopg
 
 from chronoline.core.topic import Topic
-from chronoline.pipe.settings import topic_settings
+from chronoline.pipe.settings import PipeSettings, topic_settings
+from chronoline.runtime.child_process import LineProcess
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.service import Closable
 from chronoline.testing.postgres import PostgresServer
-from chronoline_bench.engines.postgres import PostgresEngine, drop_database
-from chronoline_bench.pipe import node, polling_queue
+from chronoline_bench.engines.postgres import PostgresDatabase, drop_database
+from chronoline_bench.harness.agent import AgentProcess
+from chronoline_bench.harness.stage import Stage
+from chronoline_bench.pipe import polling_queue
+from chronoline_bench.pipe.node import PipeProcess, jar_flags
 from chronoline_bench.pipe.polling_queue import QUERIES, create_table
+from chronoline_bench.pipe.transport import KAFKA, Topics
 from chronoline_bench.session import Advance
 from chronoline_bench.workload import Filling
 
@@ -26,23 +29,16 @@ FILL_BYTES = 64
 _STORED = b"SELECT count(*) FROM chronoline.messages WHERE due >= %(from)s"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topics:
-    """The topics that a node reads and writes."""
-
-    bootstrap: str
-    input: str
-    output: str
-
-
 class Side(Closable):
-    """A database, and the agent whose command `serve` runs a node on it."""
-
-    agent: ModuleType
+    """A database, and the processes that serve the topics with it."""
 
     @abstractmethod
-    def arguments(self, topics: Topics) -> dict[str, Any]:
-        """Returns the arguments of `serve`."""
+    def start_node(self, stage: Stage, topics: Topics) -> LineProcess:
+        """Starts a process between two topics."""
+
+    @abstractmethod
+    def await_node(self, node: LineProcess) -> None:
+        """Waits until it says that it runs."""
 
     @abstractmethod
     def stored(self, from_ms: int) -> int:
@@ -50,49 +46,65 @@ class Side(Closable):
 
 
 class PipeSide(Side):
-    """Chronoline's pipe, on Spark."""
-
-    agent = node
+    """Chronoline's pipe, on Spark. If its store is a new database, the pipe makes the tables."""
 
     def __init__(
-        self, engine: PostgresEngine, name: str, *, settings: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        store: str,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self.topic = name
         """The timeline that the pipe makes."""
-        self.database = engine.open(name)
+        self.store = store
+        self._on_close = on_close
         self._settings = dict(settings or {})
-        self._closed = False
 
-    def arguments(self, topics: Topics) -> dict[str, Any]:
-        own = {"name": self.topic, "store": self.database.url, "settings": self._settings}
-        return {**asdict(topics), **own}
+    def flags(self, topics: Topics) -> dict[str, Any]:
+        """Returns the settings of the pipe."""
+        return {"name": self.topic, "store": self.store, **topics.flags(), **self._settings}
+
+    def start_node(self, stage: Stage, topics: Topics) -> LineProcess:
+        needed = jar_flags() if topics.place.startswith(KAFKA) else {}
+        process = PipeProcess({**self.flags(topics), **needed}, stage.path())
+        process.start()
+        return process
+
+    def await_node(self, node: LineProcess) -> None:
+        assert isinstance(node, PipeProcess)
+        node.await_running()
 
     def stored(self, from_ms: int) -> int:
-        return _number(self.database.url, _STORED, {"from": from_ms})
+        return _number(self.store, _STORED, {"from": from_ms})
 
-    def fill(self, count: int, start_ms: int, span_ms: int, advance: Advance) -> Topic:
+    def fill(
+        self,
+        database: PostgresDatabase,
+        count: int,
+        start_ms: int,
+        span_ms: int,
+        advance: Advance,
+    ) -> Topic:
         """Writes waiting messages directly into the table, on the timeline of the pipe."""
-        nowhere = Topics(bootstrap="127.0.0.1:9", input="in", output="out")
-        settings = topic_settings(node.pipe_settings(**self.arguments(nowhere)))
+        nowhere = Topics(place=f"{KAFKA}127.0.0.1:9", input="in", output="out")
+        settings = topic_settings(PipeSettings.load(flags=self.flags(nowhere)))
         now_ms = SystemClock().now_ms()
-        topic = self.database.store.ensure_topic(self.topic, settings, now_ms=now_ms)
+        topic = database.store.ensure_topic(self.topic, settings, now_ms=now_ms)
         filling = Filling(
             total=count, start_ms=start_ms, span_ms=span_ms, now_ms=now_ms, body_bytes=FILL_BYTES
         )
-        self.database.fill(topic, filling, advance)
-        self.database.settle()
+        database.fill(topic, filling, advance)
+        database.settle()
         return topic
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self.database.close()
+        self._on_close()
 
 
 class PollingQueueSide(Side):
     """The reference: a queue that polls a table."""
-
-    agent = polling_queue
 
     def __init__(self, server: PostgresServer, name: str) -> None:
         self._server = server
@@ -100,13 +112,20 @@ class PollingQueueSide(Side):
         self._url = server.create_database(name)
         create_table(self._url)
 
-    def arguments(self, topics: Topics) -> dict[str, Any]:
-        return {
-            "database": self._url,
-            "bootstrap": topics.bootstrap,
-            "input_topic": topics.input,
-            "output_topic": topics.output,
-        }
+    def start_node(self, stage: Stage, topics: Topics) -> LineProcess:
+        agent = stage.new_agent(polling_queue)
+        agent.begin(
+            "serve",
+            database=self._url,
+            bootstrap=topics.bootstrap,
+            input_topic=topics.input,
+            output_topic=topics.output,
+        )
+        return agent
+
+    def await_node(self, node: LineProcess) -> None:
+        assert isinstance(node, AgentProcess)
+        node.answer()
 
     def stored(self, from_ms: int) -> int:
         return _number(self._url, QUERIES["count"], {"from": _moment(from_ms)})

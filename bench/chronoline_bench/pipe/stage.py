@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
+from chronoline_bench.engines.postgres import drop_database
 from chronoline_bench.harness.agent import Figures
 from chronoline_bench.harness.passage import Passage
 from chronoline_bench.harness.stage import Stage
 from chronoline_bench.pipe import jobs
-from chronoline_bench.pipe.scene import AnySide, Scene
+from chronoline_bench.pipe.scene import PARTITIONS, AnySide, Scene
 from chronoline_bench.pipe.sides import PipeSide, PollingQueueSide
+from chronoline_bench.pipe.transport import KafkaPlace, Place
 from chronoline_bench.report import Wanted
 from chronoline_bench.servers.kafka import KafkaServer
 from chronoline_bench.session import Session
@@ -46,16 +48,31 @@ class PipeStage(Stage):
     def kafka(self) -> KafkaServer:
         return self._opened.enter_context(KafkaServer(self.session.folder / "kafka"))
 
+    def server_pids(self) -> dict[str, int]:
+        pids = super().server_pids()
+        if "kafka" in vars(self) and self.kafka.pid is not None:
+            pids["Kafka"] = self.kafka.pid
+        return pids
+
     @contextmanager
     def pipe(
-        self, name: str, case: str, *, side: PipeSide | None = None, may_repeat: bool = False
+        self,
+        name: str,
+        case: str,
+        *,
+        side: PipeSide | None = None,
+        place: Place | None = None,
+        partitions: int = PARTITIONS,
+        may_repeat: bool = False,
     ) -> Iterator[Scene[PipeSide]]:
         """Opens a scene for the pipe. At its end rows have the counts of lost, duplicated and early messages.
 
         If a server is taken away, a message may come twice: its row has the count, and it is no failure.
         """
         tally = Tally()
-        with Scene(self, self.kafka, side or PipeSide(self.postgres, name), name, tally) as scene:
+        place = place or KafkaPlace(self.kafka)
+        side = side or self._fresh(name)
+        with Scene(self, place, side, name, tally, partitions=partitions) as scene:
             yield scene
         if tally.lost:
             self.session.notes.append(f"the log of {name} ends with:\n{scene.loader.log[-2_000:]}")
@@ -68,8 +85,14 @@ class PipeStage(Stage):
     def polling_queue(self, name: str) -> Iterator[Scene[PollingQueueSide]]:
         """Opens a scene for the polling queue."""
         side = PollingQueueSide(self.postgres.server, name)
-        with Scene(self, self.kafka, side, name, self.peers) as scene:
+        with Scene(self, KafkaPlace(self.kafka), side, name, self.peers) as scene:
             yield scene
+
+    def _fresh(self, name: str) -> PipeSide:
+        """Returns a pipe with an empty database, without tables."""
+        server = self.postgres.server
+        url = server.create_database(name)
+        return PipeSide(name, url, on_close=partial(drop_database, server, name))
 
     def steady(self, scene: Scene[AnySide], rate: int, steady_s: float) -> Passage:
         """Runs a load at a rate, which is steady at the output for `steady_s`."""
