@@ -43,6 +43,13 @@ _LEAD_MS = 3_000
 _PATIENCE_S = 20.0
 """How long after the last due time a message counts as lost."""
 _START_S = 90.0
+_WARM_S = 45.0
+"""How long the demo waits for warm lanes if messages come."""
+_PROBE_EVERY_S = 0.05
+_PROBE_LEAD_MS = 2_000
+"""The delay of a probe: longer than the intake of a cold pipe takes."""
+_ON_TIME_MS = 50.0
+"""A probe that is published later than this shows a lane that is not warm yet."""
 _LOOK_MS = 5
 """The polling interval of the reader: short, for precise measurements."""
 _LATE_MS = 100.0
@@ -50,33 +57,53 @@ _LATE_MS = 100.0
 _WHOLE_FROM_MS = 100
 """Figures from this one on are shown without decimals."""
 _DUE = "demo-due"
+_PROBE = b"probe-"
+
+
+class Warmth:
+    """Whether the lanes are warm: probes came on time, one after the other, for a whole turn of the lanes."""
+
+    def __init__(self, turn_ms: int) -> None:
+        self._turn_ms = turn_ms
+        self._on_time_since_ms: int | None = None
+        self.came = threading.Event()
+        """Set when a probe has come."""
+        self.reached = threading.Event()
+
+    def note(self, due_ms: int, late_ms: float) -> None:
+        self.came.set()
+        if late_ms > _ON_TIME_MS:
+            self._on_time_since_ms = None
+        elif self._on_time_since_ms is None:
+            self._on_time_since_ms = due_ms
+        elif due_ms - self._on_time_since_ms >= self._turn_ms:
+            self.reached.set()
 
 
 class _OutputReader(threading.Thread):
     """Reads the output: notes each message, and its lateness."""
 
-    def __init__(self, url: str, expected: int) -> None:
+    def __init__(self, url: str, expected: int, warmth: Warmth) -> None:
         super().__init__(name="demo-receiver", daemon=True)
         self._log = Log(url, max_latency_ms=_LOOK_MS)
         self._expected = expected
+        self._warmth = warmth
         self.deliveries: Counter[bytes] = Counter()
         self.published_ms: list[float] = []
         self.read_ms: list[float] = []
-        self.first = threading.Event()
-        """Set by the first message, which is not counted: it shows that everything is up."""
         self.complete = threading.Event()
 
     def run(self) -> None:
         for event in self._log.read("out"):
-            if not self.first.is_set():
-                self.first.set()
-                continue
             self._note(event, time.time_ns() / 1_000_000)
             if len(self.deliveries) >= self._expected:
                 self.complete.set()
 
     def _note(self, event: Event, now_ms: float) -> None:
         due = int(dict(event.headers)[_DUE] or 0)
+        if (event.value or b"").startswith(_PROBE):
+            self._warmth.note(due, event.ts - due)
+            return
         self.published_ms.append(event.ts - due)
         self.read_ms.append(now_ms - due)
         self.deliveries[event.value or b""] += 1
@@ -103,7 +130,8 @@ def demo(
 
     The whole path on one machine, in a temporary folder: a topic of the
     log, Spark, a timeline in SQLite, Spark again, another topic of the log.
-    A control process that only sleeps and wakes shows how punctual this
+    It begins when the lanes are warm, and says how long that took. A
+    control process that only sleeps and wakes shows how punctual this
     machine can be.
 
     With --timers: three nodes keep timers, a fourth joins, two leave, while
@@ -128,10 +156,12 @@ def demo(
         with Log(url) as log:
             log.create_topic("in", partitions=4)
             log.create_topic("out", partitions=4)
-            console.print("Starting Spark …")
-            with Pipe(settings) as pipe, _receiving(url, messages) as receiver:
-                console.print("log → Spark → SQLite → Spark → log, on this machine.")
-                _wait_for_the_first(log, receiver)
+            console.print("log → Spark → SQLite → Spark → log, on this machine. Starting Spark …")
+            started_s = time.monotonic()
+            warmth = Warmth(settings.lanes * settings.window_ms)
+            with Pipe(settings) as pipe, _receiving(url, messages, warmth) as receiver:
+                console.print(f"The pipe runs after {time.monotonic() - started_s:.1f} s.")
+                _warm_up(console, log, warmth)
                 with Control() as control:
                     sent = _send(log, messages, seconds)
                     console.print(
@@ -157,8 +187,8 @@ def _settings(folder: Path) -> PipeSettings:
 
 
 @contextmanager
-def _receiving(url: str, expected: int) -> Iterator[_OutputReader]:
-    receiver = _OutputReader(url, expected)
+def _receiving(url: str, expected: int, warmth: Warmth) -> Iterator[_OutputReader]:
+    receiver = _OutputReader(url, expected, warmth)
     receiver.start()
     try:
         yield receiver
@@ -166,10 +196,25 @@ def _receiving(url: str, expected: int) -> Iterator[_OutputReader]:
         receiver.end()
 
 
-def _wait_for_the_first(log: Log, receiver: _OutputReader) -> None:
-    log.append_many("in", [_event(b"first", SystemClock().now_ms())])
-    if not receiver.first.wait(_START_S):
-        raise ChronolineError(f"nothing came through the pipe within {_START_S:g} seconds")
+def _warm_up(console: Console, log: Log, warmth: Warmth) -> None:
+    """Sends probes until the lanes are warm, and says how long that took."""
+    before_s = time.monotonic()
+    number = 0
+    while not warmth.reached.wait(_PROBE_EVERY_S):
+        took_s = time.monotonic() - before_s
+        if took_s > _START_S:
+            raise ChronolineError(f"nothing came through the pipe within {_START_S:g} seconds")
+        if took_s > _WARM_S and warmth.came.is_set():
+            console.print(
+                f"[bold yellow]The lanes are not on time after {_WARM_S:g} s: other work keeps this machine "
+                "busy. Going on all the same.[/]"
+            )
+            return
+        number += 1
+        log.append_many(
+            "in", [_event(b"%s%d" % (_PROBE, number), SystemClock().now_ms() + _PROBE_LEAD_MS)]
+        )
+    console.print(f"The lanes are warm after another {time.monotonic() - before_s:.1f} s.")
 
 
 def _send(log: Log, messages: int, seconds: float) -> dict[bytes, int]:

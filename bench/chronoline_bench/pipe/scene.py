@@ -28,8 +28,8 @@ from chronoline_bench.pipe.transport import Place, Topics
 from chronoline_bench.tally import Tally
 
 PARTITIONS = 4
-QUIET_S = 20.0
-"""A message is lost if none came for this time: the hold of a dead node, and a retry."""
+QUIET_S = 60.0
+"""A message is lost if none came for this time: a cold start on a busy machine takes almost as long."""
 _LOAD_S = 1_800.0
 _SETTLE_S = 1.0
 
@@ -88,6 +88,11 @@ class Scene(Closable, Generic[AnySide]):
     def start_node(self) -> LineProcess:
         """Starts one more node, which the caller stops."""
         return self.side.start_node(self.stage, self._topics)
+
+    @property
+    def logs(self) -> list[str]:
+        """The logs of its nodes."""
+        return [node.log for node in self._nodes]
 
     def parts(self) -> dict[str, Part]:
         """Returns the processes of each part of a measurement."""

@@ -75,7 +75,8 @@ class PipeStage(Stage):
         with Scene(self, place, side, name, tally, partitions=partitions) as scene:
             yield scene
         if tally.lost:
-            self.session.notes.append(f"the log of {name} ends with:\n{scene.loader.log[-2_000:]}")
+            for log in scene.logs:
+                self.session.notes.append(f"the log of {name} ends with:\n{log[-2_000:]}")
         self.session.add(case, "lost or early", tally.lost + tally.early, "messages", wanted=NONE)
         wanted = None if may_repeat else NONE
         self.session.add(case, "came twice", tally.duplicated, "messages", wanted=wanted)
