@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from chronoline.core.errors import InvalidInput
 from chronoline_bench.command import bench
+from chronoline_bench.plot import Plot
 from chronoline_bench.registry import BENCHES, Bench
 from chronoline_bench.report import Row
 from chronoline_bench.session import Session
@@ -29,6 +31,11 @@ def choose(session: Session) -> None:
         session.rows.append(Row(case=name, metric="m", value=1, unit="u"))
 
 
+def draw(session: Session) -> None:
+    session.rows.append(Row(case="c", metric="m", value=session.seconds or 0, unit="s"))
+    session.write_plot("name", Plot(title="t", subtitle="s", lines=()))
+
+
 def fail(session: Session) -> None:
     session.failures.append("case one failed: no luck")
 
@@ -39,10 +46,17 @@ def lose(session: Session) -> None:
 
 @pytest.fixture(autouse=True)
 def benches(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, function in (("fake", measure), ("lossy", lose), ("failing", fail), ("many", choose)):
+    functions = {"fake": measure, "lossy": lose, "failing": fail, "many": choose, "drawn": draw}
+    for name, function in functions.items():
         module = f"{name}_bench"
         monkeypatch.setitem(sys.modules, module, SimpleNamespace(measure=function))
-        made = Bench(name=name, summary="nothing", module=module, cases=("one", "two"))
+        made = Bench(
+            name=name,
+            summary="nothing",
+            module=module,
+            cases=("one", "two"),
+            draws=function is draw,
+        )
         monkeypatch.setitem(BENCHES, name, made)
 
 
@@ -81,6 +95,21 @@ def test_cases_are_chosen_by_name() -> None:
     assert [row["case"] for row in json.loads(result.stdout)["rows"]] == ["two", "one"]
     result = run("many", "--case", "three")
     assert isinstance(result.exception, InvalidInput)
+
+
+def test_plots_are_written_into_a_chosen_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "plots"
+    result = run("drawn", "--seconds=5", "--plots", str(folder), "--json")
+    assert json.loads(result.stdout)["rows"][0]["value"] == 5
+    assert [path.name for path in folder.iterdir()] == ["name.svg"]
+    assert run("drawn").exit_code == 0
+
+
+@pytest.mark.parametrize("option", ["--seconds=5", "--plots=plots"])
+def test_options_of_plots_are_refused_by_benches_without_them(option: str) -> None:
+    refused = run("fake", option).exception
+    assert isinstance(refused, InvalidInput)
+    assert "do not apply to bench fake" in str(refused)
 
 
 @pytest.mark.parametrize("arguments", [("--json",), ()])

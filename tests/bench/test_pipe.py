@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -46,19 +47,20 @@ def test_failed_case_leaves_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_pipe_is_measured_beside_the_polling_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs servers, Spark, load and watcher once."""
+    """Runs servers, Spark, load and watcher once for a warm pipe, and once from outside."""
     monkeypatch.setenv("PYSPARK_PYTHON", python_of_workers(tmp_path))
     sizes = replace(
         QUICK,
         delays=Delays(shortest_ms=1_000, longest_ms=2_000),
         rates=RateSizes(rounds=1, rates=(1_000,), steady_s=0.5),
+        outside=replace(QUICK.outside, seconds=2, reference_s=1),
     )
 
     def measure(session: Session) -> None:
-        session.cases = ("rates",)
+        session.cases = ("rates", "outside")
         measure_sizes(session, sizes)
 
-    report = run_bench("tiny", measure)
+    report = run_bench("tiny", measure, plots=tmp_path / "plots")
     assert report.tally.clean
     rows = {(row.case, row.metric): row for row in report.rows}
     assert len(rows) == len(report.rows)
@@ -69,3 +71,16 @@ def test_pipe_is_measured_beside_the_polling_queue(
         assert beside.reference_value
     assert rows["a steady load", "lost or early"].holds
     assert rows["a steady load", "came twice"].holds
+    case = "from outside: 1,000/s for 2 s, cold, delays 1–2 s, 4 partitions"
+    assert rows[case, "lost or early"].holds
+    assert rows[case, "runs after"].value > 0
+    for name in ("p50", "p99", "p99.9", "max"):
+        assert rows[case, f"late, {name} of all"].reference_value
+        beside = rows[f"{case}, beside a polling queue before and after", f"late, {name}"]
+        assert beside.reference_value
+    parts = ("Kafka", "PostgreSQL", "Spark's JVM", "the pipe's Python", "load and watcher")
+    cores = [rows[case, f"processor, {part}"].value for part in parts]
+    assert min(cores) > 0
+    assert rows[case, "processor, all of these"].value == pytest.approx(sum(cores))
+    assert (f"{case}, each 10 s", "0–10 s, p99") in rows
+    ET.parse(tmp_path / "plots" / "pipe-outside-1000.svg")

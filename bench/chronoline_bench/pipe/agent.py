@@ -29,10 +29,18 @@ class Agent:
     def __init__(self) -> None:
         self._notes = Notes()
         self._watching: asyncio.Future[None] | None = None
+        self._loader: Loader | None = None
 
     async def load(self, **load: Any) -> Figures:
         """Publishes a `Load`; writes the due times of the acknowledged messages to its file."""
-        return await asyncio.to_thread(Loader(Load(**load)).run)
+        self._loader = Loader(Load(**load))
+        return await asyncio.to_thread(self._loader.run)
+
+    async def end_load(self) -> Figures:
+        """Ends a load with a rate before all of its messages are published."""
+        if self._loader is not None:
+            self._loader.ending.set()
+        return {}
 
     async def watch(self, place: str, topic: str) -> Figures:
         """Starts to note the arrivals on a topic."""
@@ -86,6 +94,7 @@ class Loader:
         self._chance = random.Random(load.seed + load.first)
         self._due_ms = array("q")
         """The due times in the order of the numbers."""
+        self.ending = threading.Event()
         self._sender = open_sender(load.place, load.topic)
 
     def run(self) -> Figures:
@@ -110,6 +119,8 @@ class Loader:
         """Yields the numbers at the load's rate, a few at a time, since a sleep costs time too."""
         load = self._load
         for done in range(load.count):
+            if self.ending.is_set():
+                return
             if load.rate:
                 while (time.monotonic() - started) * load.rate < done:
                     self._sender.poll()

@@ -155,8 +155,8 @@ def _notes(sizes: Sizes) -> tuple[str, ...]:
     return (
         f"delays evenly from {delays.shortest_ms / 1000:g} to {delays.longest_ms / 1000:g} s, small bodies,"
         f" {PARTITIONS} partitions; everything runs on the same cores, load and watcher included",
-        "late: from the deadline until a consumer that does nothing else has it; for messages due"
-        " in the steady span of the load; medians of the rounds",
+        "late: from the deadline until a consumer that does nothing else has it; from outside of all"
+        " messages, else of those due in the steady span of the load, as medians of the rounds",
         "the polling queue: in Python, one insert a message, a poll every 100 ms, no advance",
         f"PostgreSQL's settings are its defaults, but shared_buffers: {shared_buffers_mb()} MB",
     )

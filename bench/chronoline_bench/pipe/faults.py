@@ -29,6 +29,7 @@ BACK_CEILING = Wanted(value_at_most=5)
 TAKEOVER_CEILING = Wanted(value_at_most=6)
 _RATE = 1_000
 _BEFORE_S = 3.0
+_LONGEST_S = 600
 _SLICE_US = 250_000
 _ON_TIME_MS = 50
 _LATE_SHARE = 0.1
@@ -42,7 +43,7 @@ _TAKEN_IN_US = 2 * SECOND_US
 class FaultSizes:
     away_s: float = 10.0
     after_s: float = 20.0
-    """The least duration of the load after the fault."""
+    """The duration of the load after the fault."""
     burst: int = 100_000
     with_reference: bool = True
 
@@ -247,14 +248,15 @@ def measure_faults(stage: PipeStage, sizes: FaultSizes, faults: Iterable[Fault] 
 def suffer(stage: PipeStage, scene: Scene[AnySide], fault: Fault, sizes: FaultSizes) -> Incident:
     """Strikes under a continuous load; unpublished messages wait in their producer."""
     lead_s = stage.delays.longest_ms / 1000 + _BEFORE_S
-    load_s = lead_s + sizes.away_s + sizes.after_s
     with scene.serving(fault.pipes) as nodes, ExitStack() as opened:
-        flight = scene.begin(count=round(_RATE * load_s), rate=_RATE, **asdict(stage.delays))
+        flight = scene.begin(count=_RATE * _LONGEST_S, rate=_RATE, **asdict(stage.delays))
         on = Strike(stage=stage, scene=scene, nodes=nodes, sizes=sizes, opened=opened)
         time.sleep(lead_s)  # the load runs in its agent
         began_us = wall_us()
         fault.strike(on)
         over_us = wall_us()
+        time.sleep(sizes.after_s)  # the load runs in its agent
+        flight.end()
         passage = flight.finish()
         for other in on.flights:
             passage = passage.joined(other.finish())

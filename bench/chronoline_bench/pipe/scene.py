@@ -164,16 +164,24 @@ class Flight:
         self._load = load
         self._loader = loader
         self._sent: Figures | None = None
+        self._answers = 1
         self._cores: dict[str, float] = {}
         self._control = Control()
         self._control.start()
         self._meter = CoreMeter(scene.parts())
         loader.begin("load", **asdict(load))
 
+    def end(self) -> None:
+        """Ends a load with a rate before all of its messages are published."""
+        self._loader.begin("end_load")
+        self._answers += 1
+
     def await_sent(self) -> Figures:
         """Waits until all messages are published."""
         if self._sent is None:
-            self._sent = self._loader.answer(_LOAD_S)
+            self._sent = {}
+            for _ in range(self._answers):  # only that of the load has figures
+                self._sent |= self._loader.answer(_LOAD_S)
             self._cores = self._meter.read()
         return self._sent
 
