@@ -69,7 +69,7 @@ def test_takeover_ends_with_the_last_delayed_message() -> None:
 
 
 def test_waiting_messages_are_told_from_those_published_later() -> None:
-    # Those due up to 13 s were sent two seconds before the fault, and those from 15 s on after it.
+    # A message due by 13 s was sent two seconds before the fault, and one due from 15 s on after it.
     found = incident(late(12_000, 13_000, 4_000) | late(15_000, 16_000, 10_000))
     assert found.takeover_s(found.waiting) == pytest.approx(12.95 + 4 - BEGAN_S)
     assert found.takeover_s(found.sent_after) == pytest.approx(15.95 + 10 - BEGAN_S)

@@ -82,7 +82,7 @@ QUICK = Sizes(
     waiting=WaitingSizes(waiting=200_000, rounds=1, steady_s=4, forecasts=1),
     several=SeveralSizes(pipes=(1, 2), steady_s=4, overdue=10_000),
     bulk=BulkSizes(rounds=1, messages=50_000),
-    faults=FaultSizes(away_s=5, after_s=15, burst=20_000, with_reference=False),
+    faults=FaultSizes(before_s=5, away_s=5, after_s=15, burst=20_000, with_reference=False),
     outside=OutsideSizes(seconds=20, reference_s=5, partitions=(4, 12), partitions_s=10),
 )
 _ON_A_FULL_TIMELINE = ("waiting", "forecast")

@@ -28,7 +28,6 @@ from chronoline_bench.report import Wanted
 BACK_CEILING = Wanted(value_at_most=5)
 TAKEOVER_CEILING = Wanted(value_at_most=6)
 _RATE = 1_000
-_BEFORE_S = 3.0
 _LONGEST_S = 600
 _SLICE_US = 250_000
 _ON_TIME_MS = 50
@@ -36,13 +35,15 @@ _LATE_SHARE = 0.1
 """A slice of time is late if more than this share of its messages came later than that."""
 _GRACE_S = 5
 _TAKEN_IN_US = 2 * SECOND_US
-"""A message that was published so long before a kill waited on the timeline then."""
+"""A message that was published this time before a kill waited on the timeline then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultSizes:
+    before_s: float = 20.0
+    """The duration of the steady output before the fault."""
     away_s: float = 10.0
-    after_s: float = 20.0
+    after_s: float = 30.0
     """The duration of the load after the fault."""
     burst: int = 100_000
     with_reference: bool = True
@@ -247,7 +248,7 @@ def measure_faults(stage: PipeStage, sizes: FaultSizes, faults: Iterable[Fault] 
 
 def suffer(stage: PipeStage, scene: Scene[AnySide], fault: Fault, sizes: FaultSizes) -> Incident:
     """Strikes under a continuous load; unpublished messages wait in their producer."""
-    lead_s = stage.delays.longest_ms / 1000 + _BEFORE_S
+    lead_s = stage.delays.longest_ms / 1000 + sizes.before_s
     with scene.serving(fault.pipes) as nodes, ExitStack() as opened:
         flight = scene.begin(count=_RATE * _LONGEST_S, rate=_RATE, **asdict(stage.delays))
         on = Strike(stage=stage, scene=scene, nodes=nodes, sizes=sizes, opened=opened)

@@ -19,6 +19,7 @@ from chronoline_bench.pipe.stage import POLLING_QUEUE, Delays, PipeStage
 from chronoline_bench.pipe.transport import LogPlace
 from chronoline_bench.plot import Mark, Plot, lateness_lines
 from chronoline_bench.report import PERCENTILES, Wanted
+from chronoline_bench.table import shown
 
 RATE = 1_000
 SLICE_S = 10
@@ -79,12 +80,12 @@ def measure_outside(stage: PipeStage, sizes: OutsideSizes) -> None:
         advance(1)
         theirs.append(_reference(stage, "after", sizes.reference_s))
         advance(1)
-    late = all_messages(theirs)
+    whole, late = ours.whole, all_messages(theirs)
     for name, attribute in PERCENTILES.items():
         stage.session.add(
             f"{run.case}, beside {POLLING_QUEUE} before and after",
             f"late, {name}",
-            getattr(ours.whole, attribute),
+            getattr(whole, attribute),
             "ms",
             beside=(POLLING_QUEUE, getattr(late, attribute)),
             wanted=BESIDE_REFERENCE if name == "p99.9" else None,
@@ -212,8 +213,11 @@ def draw(
     late = passage.whole
     plot = Plot(
         title=title[:1].upper() + title[1:],
-        subtitle=f"{late.count:,} messages, by {f'{width_s} s' if width_s > 1 else 'second'};"
-        f" of all p50 {late.p50_ms:.1f}, p99 {late.p99_ms:.1f}, p99.9 {late.p999_ms:.1f} ms",
+        subtitle=f"{late.count:,} messages, by {f'{width_s} s' if width_s > 1 else 'second'}; of all: "
+        + ", ".join(
+            f"{name} {shown(getattr(late, attribute), 'ms')}"
+            for name, attribute in PERCENTILES.items()
+        ),
         lines=lateness_lines(*slices_in_turn(passage, width_s)),
         marks=list(marks),
     )
