@@ -33,6 +33,7 @@ _FAULTS = {
     "came twice": "came twice",
 }
 _CONTROL = "late, p99 of all"
+_BESIDE = ", beside "
 
 
 def glance(reports: Sequence[Mapping[str, Any]]) -> str:
@@ -41,7 +42,12 @@ def glance(reports: Sequence[Mapping[str, Any]]) -> str:
     for report in reports:
         for row in report["rows"]:
             cases.setdefault(row["case"], {})[row["metric"]] = row
-    runs = {name: rows for name, rows in cases.items() if _RUNS["p50"] in rows}
+    runs: dict[str, Rows] = {}
+    for name, rows in cases.items():
+        if _RUNS["p50"] in rows:
+            runs[name] = rows
+        elif _BESIDE in name:
+            runs[name.partition(_BESIDE)[2]] = _reference(rows)
     faults = {name: rows for name, rows in cases.items() if _FAULTS["the latest"] in rows}
     lines = [*_table("load", runs, _RUNS, "control, p99"), "", *_table("fault", faults, _FAULTS)]
     return "\n".join(lines) + "\n"
@@ -56,8 +62,16 @@ def _table(
     for case, rows in cases.items():
         cells = [_cell(rows.get(metric)) for metric in columns.values()]
         if control:
-            cells.append(shown(rows[_CONTROL]["reference_value"], "ms"))
+            cells.append(shown(rows[_CONTROL]["reference_value"], "ms") or "–")
         yield f"| {' | '.join([case.removeprefix('from outside: '), *cells])} |"
+
+
+def _reference(rows: Rows) -> Rows:
+    """Returns the figures of a reference as those of a run."""
+    return {
+        f"{metric} of all": {**row, "value": row["reference_value"], "reference_value": None}
+        for metric, row in rows.items()
+    }
 
 
 def _cell(row: Mapping[str, Any] | None) -> str:
