@@ -218,8 +218,11 @@ class Store(Closable):
         a cancel or a discard; then the outcome is `exists`. The first version is `now_ms`, or one more
         than the mark of a deleted message if that is greater, so that no old lease fits it.
 
+        A message may have a `digest`, which its mark and its dead letter keep. The outcome of a refused
+        create has `repeated` if the row that takes the id has the same digest.
+
         With `if_exists="replace"` the owner cancels the message that has the id and creates the new one in
-        one step. Guard: own producer group and no live lease.
+        one step. Guard: own producer group and no live lease; and no mark of a message with the same digest.
         """
 
     def reschedule(

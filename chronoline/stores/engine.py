@@ -46,6 +46,8 @@ class StoredRow(NamedTuple):
     due: int
     lock_session: str | None = None
     """The session that was granted the last lease; it stays when that session gives the message back."""
+    digest: bytes | None = None
+    """Of the message, as its producer gave it; the mark keeps it."""
 
 
 class LeaseRequest(NamedTuple):

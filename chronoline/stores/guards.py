@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from chronoline.core.change import DELETIONS, LEASE_OPERATIONS, Change
 from chronoline.core.limits import MIN_LEASE_MS, SETTLED_AFTER_MS
+from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import (
     Actor,
@@ -114,16 +115,23 @@ def explain_lease(row: StoredRow | None, version: int, request: LeaseRequest) ->
 
 
 def explain_create(
-    row: StoredRow | None, producer_group: str, replace: bool, now_ms: int
+    row: StoredRow | None, new: NewMessage, replace: bool, now_ms: int
 ) -> Refusal | None:
     """Why this message is not created, or None if it is allowed."""
-    actor = Producer(producer_group)
+    actor = Producer(new.producer_group)
     refusal = refusal_of(Operation.CREATE, actor, row, now_ms)
     if refusal is None or row is None or not replace:
         return refusal
     if row.life is Life.LIVE:
         return refusal_of(Operation.CANCEL, actor, row, now_ms)
-    return None if row.producer_group == producer_group else Refusal.NOT_OWNER
+    if row.life is Life.GONE and has_digest_of(row, new):
+        return refusal
+    return None if row.producer_group == new.producer_group else Refusal.NOT_OWNER
+
+
+def has_digest_of(row: StoredRow | None, new: NewMessage) -> bool:
+    """Whether a row was created with the digest of this message."""
+    return row is not None and row.digest is not None and row.digest == new.digest
 
 
 def judge(row: StoredRow | None, change: Change, now_ms: int, *, again: bool) -> Outcome:

@@ -78,7 +78,7 @@ _ITEM = {
 _CELL = {"topic": TOPIC, "stripe": 3, "start": 12, "stop": 16, "limit": 500}
 _LEASE = {"horizon": NOW + 100, "consumer": CONSUMER, "session": "i/p.1", "lease_ms": 1_000}
 _ROW = {"no": 1_000}
-_NEW = (TOPIC, 5, 1, "new", NOW, NOW, None, GROUP, 0, None, None, b"x", NOW)
+_NEW = (TOPIC, 5, 1, "new", NOW, NOW, None, GROUP, 0, None, None, b"x", None, NOW)
 _PURGE = {"topic": TOPIC, "now": NOW, "settled": NOW - 3_000, "limit": 1_000}
 _LOOK = {
     "topic": TOPIC,
@@ -175,6 +175,7 @@ _NEWS = {
     "key": [None, b"k"],
     "headers": [None, None],
     "body": [b"x", None],
+    "digest": [None, b"d"],
     "replace": True,
 }
 

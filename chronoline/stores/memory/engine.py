@@ -141,11 +141,12 @@ class MemoryEngine(Engine[None]):
             for bucket, new in messages:
                 old = entries.get(new.id)
                 row = old.row() if old else None
-                if explain_create(row, new.producer_group, replace, now_ms) is not None:
+                if explain_create(row, new, replace, now_ms) is not None:
                     continue
                 floor = self._topics[topic.uid].floor
                 version = max(now_ms, floor + 1, row.version + 1 if row else 0)
-                entries[new.id] = Entry(new_message(bucket, new, version), new.body)
+                message = new_message(bucket, new, version)
+                entries[new.id] = Entry(message, new.body, digest=new.digest)
                 made[new.id] = version
         return made
 

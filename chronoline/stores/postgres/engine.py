@@ -143,7 +143,7 @@ class PostgresEngine(SqlEngine[Connection]):
         free = [
             (bucket, new)
             for bucket, new in messages
-            if not explain_create(rows.get(new.id), new.producer_group, replace, now_ms)
+            if not explain_create(rows.get(new.id), new, replace, now_ms)
         ]
         return self.create(connection, topic, free, replace, now_ms) if free else {}
 
@@ -231,7 +231,7 @@ class PostgresEngine(SqlEngine[Connection]):
         self, connection: Connection | None, topic: Topic, keys: Sequence[Key]
     ) -> dict[str, StoredRow]:
         rows = self._read("rows", _key_columns(topic, keys), connection)
-        return {row[0]: StoredRow(Life(row[1]), *row[2:8]) for row in rows}
+        return {row[0]: StoredRow(Life(row[1]), *row[2:9]) for row in rows}
 
     def lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]:
         rows = self._read("lookup", _key_columns(topic, keys))
@@ -241,7 +241,7 @@ class PostgresEngine(SqlEngine[Connection]):
         self, topic: Topic, keys: Sequence[Key]
     ) -> dict[str, tuple[StoredRow, bytes | None]]:
         rows = self._read("bodies", _key_columns(topic, keys))
-        return {row[0]: (StoredRow(Life(row[1]), *row[2:8]), row[8]) for row in rows}
+        return {row[0]: (StoredRow(Life(row[1]), *row[2:9]), row[9]) for row in rows}
 
     def select(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, max_ts: int
@@ -404,6 +404,7 @@ def _new_columns(messages: NewRows, buckets: int) -> dict[str, list[Any]]:
         "key": [new.key for _, new in messages],
         "headers": [pack_headers(new.headers) for _, new in messages],
         "body": [new.body for _, new in messages],
+        "digest": [new.digest for _, new in messages],
     }
 
 

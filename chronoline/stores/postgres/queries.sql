@@ -37,21 +37,22 @@ RETURNING uid;
 -- name: create
 -- Puts messages on the timeline if their ids are free, or if they replace messages that the owner may cancel.
 INSERT INTO chronoline.messages AS m
-    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, key, headers, body)
+    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, key, headers, body, digest)
 SELECT t.uid, unnest(%(bucket)b::integer[]), unnest(%(stripe)b::smallint[]),
     unnest(%(id)b::text[]), unnest(%(due)b::bigint[]), unnest(%(due)b::bigint[]),
     greatest(%(now)s, t.floor + 1),
     unnest(%(expires)b::bigint[]), unnest(%(producer_group)b::text[]), unnest(%(key)b::bytea[]),
-    unnest(%(headers)b::bytea[]), unnest(%(body)b::bytea[])
+    unnest(%(headers)b::bytea[]), unnest(%(body)b::bytea[]), unnest(%(digest)b::bytea[])
 FROM chronoline.topics t WHERE t.uid = %(topic)s AND t.dropped_at IS NULL
 ON CONFLICT (topic, bucket, id) DO UPDATE SET
     life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
     version = greatest(m.version + 1, excluded.version), producer_group = excluded.producer_group,
     lock_consumer = NULL, lock_session = NULL, death = NULL, key = excluded.key,
-    headers = excluded.headers, body = excluded.body
+    headers = excluded.headers, body = excluded.body, digest = excluded.digest
 WHERE m.life = 1 AND m.ts <= %(now)s
     OR %(replace)s AND m.producer_group = excluded.producer_group
     AND (m.life <> 0 OR m.ts <= %(now)s OR m.lock_consumer IS NULL)
+    AND (m.life = 1 AND m.digest = excluded.digest) IS NOT TRUE
 RETURNING m.id, m.version;
 
 -- name: notify
@@ -318,7 +319,8 @@ RETURNING m.id, m.version + 1;
 
 -- name: rows
 -- The columns of some rows that the guards read.
-SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.lock_session
+SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.lock_session,
+    m.digest
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
 JOIN chronoline.messages m ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
 WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);
@@ -326,7 +328,7 @@ WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_
 -- name: bodies
 -- The columns of some rows that the guards read, with their bodies.
 SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.lock_session,
-    m.body
+    m.digest, m.body
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
 JOIN chronoline.messages m ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
 WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);

@@ -246,7 +246,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
                 values = {"topic": topic.uid, "bucket": bucket, "id": message_id}
                 row = inside.execute(_QUERIES["row"], values).fetchone()
                 if row is not None:
-                    found[message_id] = StoredRow(Life(row[0]), *row[1:7])
+                    found[message_id] = StoredRow(Life(row[0]), *row[1:8])
         return found
 
     def lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]:
@@ -268,7 +268,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
                 values = {"topic": topic.uid, "bucket": bucket, "id": message_id}
                 row = connection.execute(_QUERIES["row"], values).fetchone()
                 if row is not None:
-                    stored = StoredRow(Life(row[0]), *row[1:7])
+                    stored = StoredRow(Life(row[0]), *row[1:8])
                     found[message_id] = (stored, _body(connection, row[-3:]))
         return found
 
@@ -428,6 +428,7 @@ def _new_row(topic: Topic, bucket: int, new: NewMessage, now_ms: int) -> tuple[A
         new.key,
         pack_headers(new.headers),
         None if apart else new.body,
+        new.digest,
     )
 
 

@@ -34,36 +34,40 @@ UPDATE topics SET dropped_at = :now WHERE uid = :uid AND dropped_at IS NULL;
 -- name: create
 -- Puts a message on the timeline, if its id is free.
 INSERT INTO messages
-    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, apart, key, headers, body)
-VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?13, ?7, ?8, ?9, ?10, ?11, ?12)
+    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, apart, key, headers, body,
+    digest)
+VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?14, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
 ON CONFLICT (topic, bucket, id) DO UPDATE SET
     life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
     version = max(messages.version + 1, excluded.version), producer_group = excluded.producer_group,
     lock_consumer = NULL, lock_session = NULL, death = NULL, apart = excluded.apart,
-    key = excluded.key, headers = excluded.headers, body = excluded.body
+    key = excluded.key, headers = excluded.headers, body = excluded.body, digest = excluded.digest
 WHERE messages.life = 1 AND messages.ts <= ?6
 RETURNING no, version;
 
 -- name: create_new
 -- The same for many at once, when no id is taken; a taken one is passed over.
 INSERT INTO messages
-    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, apart, key, headers, body)
-VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?13, ?7, ?8, ?9, ?10, ?11, ?12)
+    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, apart, key, headers, body,
+    digest)
+VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?14, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
 ON CONFLICT (topic, bucket, id) DO NOTHING;
 
 -- name: replace
 -- Cancels the message that has the id and creates the new one, for the owner.
 INSERT INTO messages
-    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, apart, key, headers, body)
-VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?13, ?7, ?8, ?9, ?10, ?11, ?12)
+    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, apart, key, headers, body,
+    digest)
+VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?14, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
 ON CONFLICT (topic, bucket, id) DO UPDATE SET
     life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
     version = max(messages.version + 1, excluded.version), producer_group = excluded.producer_group,
     lock_consumer = NULL, lock_session = NULL, death = NULL, apart = excluded.apart,
-    key = excluded.key, headers = excluded.headers, body = excluded.body
+    key = excluded.key, headers = excluded.headers, body = excluded.body, digest = excluded.digest
 WHERE messages.life = 1 AND messages.ts <= ?6
     OR messages.producer_group = excluded.producer_group
     AND (messages.life <> 0 OR messages.ts <= ?6 OR messages.lock_consumer IS NULL)
+    AND (messages.life = 1 AND messages.digest = excluded.digest) IS NOT TRUE
 RETURNING no, version;
 
 -- name: put_body
@@ -237,7 +241,7 @@ RETURNING version + 1;
 
 -- name: row
 -- The columns of a row that the guards read, with its body.
-SELECT life, ts, producer_group, lock_consumer, version, due, lock_session, body, apart, no
+SELECT life, ts, producer_group, lock_consumer, version, due, lock_session, digest, body, apart, no
 FROM messages INDEXED BY messages_id
 WHERE topic = :topic AND bucket = :bucket AND id = :id
     AND EXISTS (SELECT 1 FROM topics WHERE uid = :topic AND dropped_at IS NULL);
