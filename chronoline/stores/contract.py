@@ -570,8 +570,9 @@ class Store(Closable):
 
         Records below the position were taken in before and are skipped. The others are written in their
         order: messages are created, and the first of an id counts; cancels and reschedules are made for
-        `producer_group`. At most 10,000 records in all. Raises `ClaimLost` unless every claim lives, and
-        `InvalidInput` if one of the records is not valid; then nothing was changed.
+        `producer_group`. A dead letter does not take its id here: it is kept under a new id, with its own
+        in the header `chronosDeadLetterId`. At most 10,000 records in all. Raises `ClaimLost` unless every
+        claim lives, and `InvalidInput` if one of the records is not valid; then nothing was changed.
         """
 
     @abstractmethod

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from chronoline.core.change import Change
 from chronoline.core.expiry import DeathReason
-from chronoline.core.message import DeadLetter, Message, NewMessage
+from chronoline.core.message import DeadLetter, Header, Message, NewMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
@@ -100,6 +100,14 @@ class InputMove(NamedTuple):
     tally: Tally
 
 
+class KeptLetter(NamedTuple):
+    """A dead letter that gets a new key, because a new message needs its id."""
+
+    key: Key
+    kept: Key
+    header: Header
+
+
 class RowsHeld(Exception):
     """Raised by an engine: other transactions hold some rows of a batch, and all others are done."""
 
@@ -171,6 +179,16 @@ class Engine(Protocol[Connection]):
         self, connection: Connection | None, topic: Topic, keys: Sequence[Key], now_ms: int
     ) -> None:
         """Sends messages that were just created to the dead letters."""
+
+    def keep_letters(
+        self, connection: Connection | None, topic: Topic, letters: Sequence[KeptLetter]
+    ) -> set[str]:
+        """Copies dead letters to new keys, with one more header, and answers the ids that it copied."""
+
+    def free(
+        self, connection: Connection | None, topic: Topic, keys: Sequence[Key], now_ms: int
+    ) -> None:
+        """Turns dead letters and marks into marks that take no id; they only keep the version."""
 
     # Leases
 

@@ -46,10 +46,15 @@ def settled(now_ms: int) -> int:
 def taken_until(topic: Topic, now_ms: int) -> int:
     """Until when the mark of a message that is deleted now keeps its id taken.
 
-    Without a dedupe time that is a moment that every clock has passed: the mark only keeps the version.
+    Without a dedupe time every clock has passed it: the mark only keeps the version.
     """
     dedupe_ms = topic.settings.dedupe_ms
-    return now_ms + dedupe_ms if dedupe_ms else max(0, settled(now_ms))
+    return now_ms + dedupe_ms if dedupe_ms else passed_by_all(now_ms)
+
+
+def passed_by_all(now_ms: int) -> int:
+    """A moment that every clock has passed."""
+    return max(0, settled(now_ms))
 
 
 def may_remove(topic: Topic, change: Change, now_ms: int) -> bool:

@@ -18,6 +18,9 @@ from typing import NamedTuple
 from chronoline.core.errors import ChronolineError
 from chronoline.core.message import NewMessage
 
+KEPT_ID_HEADER = "chronosDeadLetterId"
+"""The id of a dead letter until a new message took it."""
+
 
 class ClaimLost(ChronolineError):
     """The claim on the input is over, or another has it; nothing was changed."""
@@ -78,7 +81,7 @@ class Tally:
     """Counts of records by their outcome; each record that was taken in is in exactly one."""
 
     accepted: int = 0
-    """Became messages."""
+    """Became messages; also if a dead letter had their id."""
     ignored: int = 0
     """Their ids were on the timeline already."""
     rejected: int = 0

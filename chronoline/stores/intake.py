@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from itertools import groupby
 from typing import Any, cast
 
@@ -21,10 +22,12 @@ from chronoline.core.limits import (
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Refusal
 from chronoline.core.permissions import Operation
+from chronoline.core.status import Life
 from chronoline.core.topic import Topic
 from chronoline.stores.checks import check_whole
-from chronoline.stores.engine import Engine, InputMove
+from chronoline.stores.engine import Engine, InputMove, KeptLetter, Key
 from chronoline.stores.inputs import (
+    KEPT_ID_HEADER,
     Cancel,
     ClaimLost,
     Entry,
@@ -36,6 +39,8 @@ from chronoline.stores.inputs import (
     Tally,
 )
 from chronoline.stores.writer import Writer
+
+_KEPT_ID_CHARACTERS = 32
 
 
 class IntakeRun:
@@ -85,13 +90,44 @@ class IntakeRun:
                 counted.update(self._reschedule(cast(Iterable[Reschedule], run)))
         return Tally(**counted)
 
-    def _create(self, messages: Sequence[NewMessage]) -> dict[str, int]:
+    def _create(self, messages: Sequence[NewMessage]) -> Counter[str]:
         outcomes = self._writer.create(self._topic, messages, replace=False, now_ms=self._now_ms)
         invalid = next((each for each in outcomes if each.refusal is Refusal.INVALID), None)
         if invalid is not None:
             raise InvalidInput(f"message {invalid.id!r} is not valid: {invalid.reason}")
+        refused = [new for new, outcome in zip(messages, outcomes, strict=True) if not outcome.done]
+        counted = Counter(accepted=len(messages) - len(refused))
+        if refused:
+            counted += self._create_refused(refused)
+        return counted
+
+    def _create_refused(self, messages: Sequence[NewMessage]) -> Counter[str]:
+        """Creates messages whose ids dead letters have, and ignores the others."""
+        firsts = {new.id: new for new in reversed(messages)}
+        keys = {each: (bucket_of(each, self._topic.settings.buckets), each) for each in firsts}
+        rows = self._engine.rows(self._connection, self._topic, list(keys.values()))
+        dead = [each for each, row in rows.items() if row.life is Life.DEAD]
+        if not dead:
+            return Counter(ignored=len(messages))
+        letters = [self._letter(keys[each], rows[each].version) for each in dead]
+        kept = self._engine.keep_letters(self._connection, self._topic, letters)
+        self._engine.free(
+            self._connection, self._topic, [keys[each] for each in kept], self._now_ms
+        )
+        outcomes = self._writer.create(
+            self._topic,
+            [firsts[each] for each in dead if each in kept],
+            replace=False,
+            now_ms=self._now_ms,
+        )
         accepted = sum(outcome.done for outcome in outcomes)
-        return {"accepted": accepted, "ignored": len(outcomes) - accepted}
+        return Counter(accepted=accepted, ignored=len(messages) - accepted)
+
+    def _letter(self, key: Key, version: int) -> KeptLetter:
+        """A dead letter with a new id, made from the old one and its version: it is never used twice."""
+        kept_id = sha256(f"{key[1]}/{version}".encode()).hexdigest()[:_KEPT_ID_CHARACTERS]
+        bucket = bucket_of(kept_id, self._topic.settings.buckets)
+        return KeptLetter(key, (bucket, kept_id), (KEPT_ID_HEADER, key[1].encode()))
 
     def _reject(self, rejected: Iterable[Rejected]) -> dict[str, int]:
         buckets = self._topic.settings.buckets

@@ -133,6 +133,9 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
         "keys": json.dumps([[bucket(each), each] for each in SMALL]),
         "now": NOW,
     },
+    "keep_letter": _ITEM | {"kept_bucket": 1, "kept_stripe": 0, "kept_id": "kept", "header": b"x"},
+    "keep_body": _ITEM | _ROW,
+    "free": _ITEM,
     **_INPUTS,
 }
 
@@ -214,6 +217,14 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "forget_topics": _DROPPED,
     "clock": {},
     "reject": _ITEMS,
+    "keep_letters": _ITEMS
+    | {
+        "kept_bucket": [1] * len(SMALL),
+        "kept_stripe": [0] * len(SMALL),
+        "kept_id": [f"kept {each}" for each in SMALL],
+        "header": [b"x"] * len(SMALL),
+    },
+    "free": _ITEMS,
     **_INPUTS,
 }
 
@@ -236,6 +247,8 @@ POSTGRES_INDEXES: dict[str, frozenset[str]] = {
             "lookup",
             "lease",
             "reject",
+            "keep_letters",
+            "free",
             "purge_dropped",
             "free_names",
             "forget_topics",
@@ -252,7 +265,17 @@ POSTGRES_INDEXES: dict[str, frozenset[str]] = {
 BY_NUMBER = "INTEGER PRIMARY KEY"
 SQLITE_INDEXES: dict[str, frozenset[str]] = {
     **dict.fromkeys(
-        [*_CHANGES, "row", "lookup", "due_at_version", "forget_topic"], frozenset({"messages_id"})
+        [
+            *_CHANGES,
+            "row",
+            "lookup",
+            "due_at_version",
+            "forget_topic",
+            "keep_letter",
+            "keep_body",
+            "free",
+        ],
+        frozenset({"messages_id"}),
     ),
     **dict.fromkeys(["take", "dead_letter", "resume"], frozenset({BY_NUMBER})),
     **_OF_BOTH,

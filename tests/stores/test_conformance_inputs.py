@@ -7,6 +7,7 @@ import pytest
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import NewMessage
+from chronoline.core.permissions import System
 from chronoline.stores.contract import Store
 from chronoline.stores.inputs import (
     Cancel,
@@ -20,7 +21,7 @@ from chronoline.stores.inputs import (
     TakenIn,
     Tally,
 )
-from tests.stores.line import NOW, OWNERS, Line, MakeLine, new
+from tests.stores.line import NOW, OWNERS, Line, MakeLine, ids, new
 
 SOURCE = "pipe/orders"
 UNTIL = NOW + 10_000
@@ -165,6 +166,57 @@ def test_waiting_id_is_ignored_and_counted(line: Line) -> None:
     found = tally(line, intake(held, new("x"), new("y"), new("y", NOW + 1), new("z")))
     assert found == Tally(accepted=2, ignored=2)
     assert (line["x"].due, line["y"].due) == (NOW + 9, NOW)
+
+
+@pytest.mark.parametrize("dedupe_ms", [0, 60_000])
+def test_id_of_a_dead_letter_is_accepted_anew(make_line: MakeLine, dedupe_ms: int) -> None:
+    line = make_line(dedupe_ms=dedupe_ms)
+    held = claim(line.store)
+    large = b"x" * 100_000
+    died = new("x", body=large, key=b"k", headers=(("h", b"1"),))
+    take_in(line, intake(held, died, new("waiting", NOW + 9)))
+    assert line.bury(line.take(), "no use") == "done"
+    (before,) = line.store.dead_letters(line.uid, limit=10)
+    line.now += 5
+    again = [new("x", NOW + 7, body=b"2"), new("waiting"), new("x", body=b"3"), new("y", NOW + 8)]
+    assert tally(line, intake(held, *again, first=2)) == Tally(accepted=2, ignored=2)
+    (letter,) = line.store.dead_letters(line.uid, limit=10)
+    assert (letter.reason, letter.died) == ("no use", before.died)
+    assert letter.message.headers == (("h", b"1"), ("chronosDeadLetterId", b"x"))
+    assert (letter.message.key, letter.message.attempts) == (b"k", 1)
+    assert line["x"].version > before.message.version
+    kept = letter.message.id
+    bodies = line.store.bodies(line.uid, ["x", kept], actor=System(), now_ms=line.now)
+    assert bodies.found == {"x": b"2", kept: large}
+    assert line.store.redrive(line.uid, [kept], due=NOW, now_ms=line.now)[0].done
+    assert line.reserved() == [kept]
+
+
+def test_id_that_dies_again_keeps_both_letters(line: Line) -> None:
+    held = claim(line.store)
+    for number in range(3):
+        done = tally(line, intake(held, new("x", body=b"%d" % number), first=number))
+        assert done == Tally(accepted=1)
+        line.bury(line.take(), str(number))
+    letters = line.store.dead_letters(line.uid, limit=10)
+    assert sorted(each.reason for each in letters) == ["0", "1", "2"]
+    assert sum(each.message.id == "x" for each in letters) == 1
+
+
+def test_letter_of_another_producer_does_not_keep_the_id(line: Line) -> None:
+    line.put("x", producer_group="others")
+    line.bury(line.take())
+    assert tally(line, intake(claim(line.store), new("x"))) == Tally(accepted=1)
+    (letter,) = line.store.dead_letters(line.uid, limit=10)
+    assert letter.message.producer_group == "others"
+
+
+def test_failed_intake_keeps_the_letter_where_it_was(line: Line) -> None:
+    line.put("x", "taken")
+    line.bury(*[each.lease for each in line.reserve().leased if each.message.id == "x"])
+    with pytest.raises(InvalidInput, match="'taken', which is taken"):
+        take_in(line, intake(claim(line.store), new("x"), Rejected(new("taken"))))
+    assert ids(line.store.dead_letters(line.uid, limit=10)) == ["x"]
 
 
 def test_controls_act_in_the_order_of_the_records(line: Line) -> None:

@@ -19,6 +19,7 @@ from chronoline.stores.engine import (
     ChangedRows,
     Engine,
     InputMove,
+    KeptLetter,
     Key,
     LeaseRequest,
     NewRows,
@@ -28,10 +29,17 @@ from chronoline.stores.engine import (
     StoredRow,
     Taken,
 )
-from chronoline.stores.guards import explain, explain_create, explain_lease, may_remove, settled
+from chronoline.stores.guards import (
+    explain,
+    explain_create,
+    explain_lease,
+    may_remove,
+    passed_by_all,
+    settled,
+)
 from chronoline.stores.inputs import InputAccount, InputClaim, Tally
 from chronoline.stores.members import Member
-from chronoline.stores.memory.entries import Entry, apply, bury, is_waste, new_message, take
+from chronoline.stores.memory.entries import Entry, apply, bury, is_waste, mark, new_message, take
 from chronoline.stores.notices import LocalWatch, NoticeBoard
 from chronoline.stores.stripes import Cell
 
@@ -181,6 +189,31 @@ class MemoryEngine(Engine[None]):
             entries = self._entries(topic) or {}
             for _, message_id in keys:
                 bury(entries[message_id], 0, DeathReason.REJECTED, now_ms)
+
+    def keep_letters(
+        self, connection: None, topic: Topic, letters: Sequence[KeptLetter]
+    ) -> set[str]:
+        done: set[str] = set()
+        with self._open():
+            entries = self._entries(topic) or {}
+            for (_, message_id), (bucket, kept_id), header in letters:
+                entry = entries.get(message_id)
+                if entry is None or entry.life is not Life.DEAD or kept_id in entries:
+                    continue
+                headers = (*entry.message.headers, header)
+                message = replace(entry.message, id=kept_id, bucket=bucket, headers=headers)
+                entries[kept_id] = replace(entry, message=message)
+                done.add(message_id)
+        return done
+
+    def free(self, connection: None, topic: Topic, keys: Sequence[Key], now_ms: int) -> None:
+        with self._open():
+            entries = self._entries(topic) or {}
+            for _, message_id in keys:
+                entry = entries.get(message_id)
+                if entry is not None and entry.life is not Life.LIVE:
+                    mark(entry, None, passed_by_all(now_ms))
+                    entry.session = entry.digest = None
 
     # Leases
 

@@ -23,6 +23,7 @@ from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
 from chronoline.stores.engine import (
     Answer,
     ChangedRows,
+    KeptLetter,
     Key,
     LeaseRequest,
     NewRows,
@@ -32,7 +33,7 @@ from chronoline.stores.engine import (
     StoredRow,
     Taken,
 )
-from chronoline.stores.guards import explain_create, may_remove, settled
+from chronoline.stores.guards import explain_create, may_remove, passed_by_all, settled
 from chronoline.stores.notices import LocalWatch, NoticeBoard
 from chronoline.stores.postgres.listener import start_listening, write_notice
 from chronoline.stores.postgres.locked_rows import PATIENT_MS, LockedRows, Try
@@ -189,6 +190,25 @@ class PostgresEngine(SqlEngine[Connection]):
         self, connection: Connection | None, topic: Topic, keys: Sequence[Key], now_ms: int
     ) -> None:
         self._write("reject", _key_columns(topic, keys) | {"now": now_ms}, connection)
+
+    def keep_letters(
+        self, connection: Connection | None, topic: Topic, letters: Sequence[KeptLetter]
+    ) -> set[str]:
+        buckets = topic.settings.buckets
+        old_ids = {letter.kept[1]: letter.key[1] for letter in letters}
+        values = _key_columns(topic, [letter.key for letter in letters]) | {
+            "kept_bucket": [letter.kept[0] for letter in letters],
+            "kept_stripe": [stripe_of(letter.kept[0], buckets) for letter in letters],
+            "kept_id": [letter.kept[1] for letter in letters],
+            "header": [pack_headers((letter.header,)) for letter in letters],
+        }
+        return {old_ids[kept_id] for (kept_id,) in self._write("keep_letters", values, connection)}
+
+    def free(
+        self, connection: Connection | None, topic: Topic, keys: Sequence[Key], now_ms: int
+    ) -> None:
+        values = _key_columns(topic, sorted(keys)) | {"until": passed_by_all(now_ms)}
+        self._write("free", values, connection)
 
     # Leases
 

@@ -589,6 +589,31 @@ FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(to
 WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
 RETURNING m.id;
 
+-- name: keep_letters
+-- Copies dead letters to new keys, with one more header.
+INSERT INTO chronoline.messages
+    (topic, bucket, stripe, id, life, ts, due, version, attempts, expires, producer_group, lock_session,
+    death, key, headers, body, digest)
+SELECT m.topic, b.kept_bucket, b.kept_stripe, b.kept_id, m.life, m.ts, m.due, m.version, m.attempts,
+    m.expires, m.producer_group, m.lock_session, m.death, m.key,
+    coalesce(m.headers, ''::bytea) || b.header, m.body, m.digest
+FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(kept_bucket)b::integer[],
+    %(kept_stripe)b::smallint[], %(kept_id)b::text[], %(header)b::bytea[])
+    AS b(topic, bucket, id, kept_bucket, kept_stripe, kept_id, header)
+JOIN chronoline.messages m ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
+WHERE m.life + 0 = 2
+ON CONFLICT (topic, bucket, id) DO NOTHING
+RETURNING id;
+
+-- name: free
+-- Turns dead letters and marks into marks that take no id.
+UPDATE chronoline.messages m SET
+    life = 1, ts = %(until)s, version = m.version + 1, key = NULL, headers = NULL, body = NULL,
+    lock_consumer = NULL, lock_session = NULL, death = NULL, digest = NULL
+FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
+WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 <> 0
+RETURNING m.id;
+
 -- name: beat
 -- Says that a member is alive.
 INSERT INTO chronoline.members AS m ("group", name, until_ms, details)

@@ -29,6 +29,7 @@ from chronoline.stores.contract import Capabilities, Counts, Notice, Result, Wat
 from chronoline.stores.engine import (
     Answer,
     ChangedRows,
+    KeptLetter,
     Key,
     LeaseRequest,
     NewRows,
@@ -37,7 +38,7 @@ from chronoline.stores.engine import (
     StoredRow,
     Taken,
 )
-from chronoline.stores.guards import may_remove, settled
+from chronoline.stores.guards import may_remove, passed_by_all, settled
 from chronoline.stores.notices import LocalWatch, NoticeBoard
 from chronoline.stores.sql import (
     MESSAGE_WIDTH,
@@ -193,6 +194,36 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
     ) -> None:
         values = {"topic": topic.uid, "keys": json.dumps(keys), "now": now_ms}
         self._write("reject", values, connection)
+
+    def keep_letters(
+        self, connection: sqlite3.Connection | None, topic: Topic, letters: Sequence[KeptLetter]
+    ) -> set[str]:
+        done: set[str] = set()
+        with self._writing(connection) as inside:
+            for (bucket, message_id), (kept_bucket, kept_id), header in letters:
+                values = {"topic": topic.uid, "bucket": bucket, "id": message_id}
+                kept = {
+                    "kept_bucket": kept_bucket,
+                    "kept_stripe": stripe_of(kept_bucket, topic.settings.buckets),
+                    "kept_id": kept_id,
+                    "header": pack_headers((header,)),
+                }
+                row = inside.execute(_QUERIES["keep_letter"], values | kept).fetchone()
+                if row is None:
+                    continue
+                no, apart = row
+                if apart:
+                    inside.execute(_QUERIES["keep_body"], values | {"no": no})
+                done.add(message_id)
+        return done
+
+    def free(
+        self, connection: sqlite3.Connection | None, topic: Topic, keys: Sequence[Key], now_ms: int
+    ) -> None:
+        common = {"topic": topic.uid, "until": passed_by_all(now_ms)}
+        rows = [{**common, "bucket": bucket, "id": message_id} for bucket, message_id in keys]
+        with self._writing(connection) as inside:
+            inside.executemany(_QUERIES["free"], rows)
 
     # Leases
 

@@ -408,6 +408,32 @@ WHERE no IN (
     WHERE m.topic = :topic AND m.bucket = key.value->>0 AND m.id = key.value->>1
 );
 
+-- name: keep_letter
+-- Copies a dead letter to a new key, with one more header.
+INSERT INTO messages
+    (topic, bucket, stripe, id, life, ts, due, version, attempts, expires, producer_group, lock_session,
+    death, apart, key, headers, body, digest)
+SELECT topic, :kept_bucket, :kept_stripe, :kept_id, life, ts, due, version, attempts, expires,
+    producer_group, lock_session, death, apart, key, CAST(coalesce(headers, x'') || :header AS BLOB), body,
+    digest
+FROM messages INDEXED BY messages_id
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 2
+ON CONFLICT (topic, bucket, id) DO NOTHING
+RETURNING no, apart;
+
+-- name: keep_body
+-- Copies the large body of a dead letter to the row that keeps it.
+INSERT INTO bodies (no, body)
+SELECT :no, bodies.body FROM messages INDEXED BY messages_id JOIN bodies ON bodies.no = messages.no
+WHERE messages.topic = :topic AND messages.bucket = :bucket AND messages.id = :id;
+
+-- name: free
+-- Turns a dead letter or a mark into a mark that takes no id.
+UPDATE messages INDEXED BY messages_id SET
+    life = 1, ts = :until, version = version + 1, lock_consumer = NULL, lock_session = NULL,
+    death = NULL, apart = 0, key = NULL, headers = NULL, body = NULL, digest = NULL
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND life <> 0;
+
 -- name: beat
 -- Says that a member is alive.
 INSERT INTO members ("group", name, until_ms, details) VALUES (:group, :name, :until, :details)
