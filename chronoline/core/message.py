@@ -27,7 +27,7 @@ class NewMessage:
     producer_group: str = DEFAULT_PRODUCER_GROUP
     """The owner: a producer that names this group may reschedule and cancel it."""
     digest: bytes | None = None
-    """A digest of what the producer wrote, by which a repeated create is told from another message."""
+    """A digest of what the producer wrote, which distinguishes a repeated create from another message."""
 
     @property
     def content_bytes(self) -> int:

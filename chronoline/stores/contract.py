@@ -571,8 +571,11 @@ class Store(Closable):
         Records below the position were taken in before and are skipped. The others are written in their
         order: messages are created, and the first of an id counts; cancels and reschedules are made for
         `producer_group`. A dead letter does not take its id here: it is kept under a new id, with its own
-        in the header `chronosDeadLetterId`. At most 10,000 records in all. Raises `ClaimLost` unless every
-        claim lives, and `InvalidInput` if one of the records is not valid; then nothing was changed.
+        in the header `chronosDeadLetterId`. A cancel that finds no message waits for its `wait_ms` (at most
+        60 s) and keeps its id taken meanwhile: creates from other partitions are withdrawn, and one from its
+        own partition, which came after it, is accepted and ends the wait. At most 10,000 records in all.
+        Raises `ClaimLost` unless every claim lives, and `InvalidInput` if one of the records is not valid;
+        then nothing was changed.
         """
 
     @abstractmethod

@@ -48,6 +48,8 @@ class StoredRow(NamedTuple):
     """The session that was granted the last lease; it stays when that session gives the message back."""
     digest: bytes | None = None
     """Of the message, as its producer gave it; the mark keeps it."""
+    early_cancel: str | None = None
+    """Of a mark: the partition of the cancel that waits for its create until `ts`."""
 
 
 class LeaseRequest(NamedTuple):
@@ -106,6 +108,14 @@ class KeptLetter(NamedTuple):
     key: Key
     kept: Key
     header: Header
+
+
+class EarlyCancel(NamedTuple):
+    """A cancel that found no message, and waits for it until a moment."""
+
+    key: Key
+    partition: str
+    until_ms: int
 
 
 class RowsHeld(Exception):
@@ -184,6 +194,19 @@ class Engine(Protocol[Connection]):
         self, connection: Connection | None, topic: Topic, letters: Sequence[KeptLetter]
     ) -> set[str]:
         """Copies dead letters to new keys, with one more header, and answers the ids that it copied."""
+
+    def mark_early(
+        self,
+        connection: Connection | None,
+        topic: Topic,
+        cancels: Sequence[EarlyCancel],
+        producer_group: str,
+        now_ms: int,
+    ) -> set[str]:
+        """Makes marks that take their ids until a moment, where the id is free or so marked already.
+
+        Answers the ids of those that it made.
+        """
 
     def free(
         self, connection: Connection | None, topic: Topic, keys: Sequence[Key], now_ms: int

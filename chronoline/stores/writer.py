@@ -100,12 +100,14 @@ class Writer:
                 self.settle(batch, topic, chosen, made, explain, held=held, times=times)
         return batch.outcomes()
 
-    def count_changed(
+    def change_some(
         self, operation: Operation, topic: Topic, changes: Sequence[Change], now_ms: int
-    ) -> int:
-        """Makes changes of one operation, and answers how many were made, without a look at the others."""
+    ) -> list[str]:
+        """Makes changes of one operation, and answers the ids of those made, without a look at the others."""
         batch = change_batch(operation, topic, changes, now_ms)
-        return sum(len(self._change(topic, chosen, now_ms)[0]) for chosen in batch.rounds())
+        return [
+            each for chosen in batch.rounds() for each in self._change(topic, chosen, now_ms)[0]
+        ]
 
     def settle(
         self,

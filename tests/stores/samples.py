@@ -48,7 +48,7 @@ _INPUTS: dict[str, dict[str, Any]] = {
     "renew_claims": {"claims": json.dumps([_CLAIM]), "until": NOW + 10_000, "now": NOW},
     "release_claims": {"claims": json.dumps([_CLAIM])},
     "positions": {"claims": json.dumps([_CLAIM]), "now": NOW},
-    "move_inputs": {"moves": json.dumps([["pipe/in", 0, 10, 1, 2, 3, 4, 5, 6]])},
+    "move_inputs": {"moves": json.dumps([["pipe/in", 0, 10, 1, 2, 3, 4, 5, 6, 7]])},
     "input_accounts": {"source": "pipe/in"},
     "forget_inputs": {"source": "pipe/in", "now": NOW},
     "beat": {"group": "pipe", "name": "node", "until": NOW + 1_000, "details": "{}"},
@@ -135,6 +135,7 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     },
     "keep_letter": _ITEM | {"kept_bucket": 1, "kept_stripe": 0, "kept_id": "kept", "header": b"x"},
     "keep_body": _ITEM | _ROW,
+    "mark_early": _ITEM | {"stripe": 1, "producer_group": GROUP, "partition": "pipe/in/0"},
     "free": _ITEM,
     **_INPUTS,
 }
@@ -223,6 +224,13 @@ POSTGRES: dict[str, dict[str, Any]] = {
         "kept_stripe": [0] * len(SMALL),
         "kept_id": [f"kept {each}" for each in SMALL],
         "header": [b"x"] * len(SMALL),
+    },
+    "mark_early": _ITEMS
+    | {
+        "stripe": [1] * len(SMALL),
+        "until": [NOW + 1_000] * len(SMALL),
+        "partition": ["pipe/in/0"] * len(SMALL),
+        "producer_group": GROUP,
     },
     "free": _ITEMS,
     **_INPUTS,

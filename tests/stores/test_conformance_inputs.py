@@ -1,6 +1,7 @@
 """Accounts of inputs: each batch is taken in once, as a whole, and only by the holder of the claim."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -236,6 +237,98 @@ def test_controls_act_in_the_order_of_the_records(line: Line) -> None:
     )
     assert found == Tally(accepted=3, cancelled=1, rescheduled=1, missed=2)
     assert (line["x"].due, line["y"].due) == (NOW + 70, NOW + 60)
+
+
+# Early cancels
+
+WAIT_MS = 5_000
+
+
+def test_early_cancel_withdraws_creates_of_other_partitions(line: Line) -> None:
+    zero, one = claim(line.store, 0), claim(line.store, 1)
+    assert tally(line, intake(zero, Cancel("x", WAIT_MS))) == Tally(missed=1)
+    line.now += WAIT_MS - 1
+    assert tally(line, intake(one, new("x"), new("y"), new("x"))) == Tally(accepted=1, withdrawn=2)
+    assert ids_of(line, ["x", "y"]) == {"y"}
+    line.now += 1
+    assert tally(line, intake(one, new("x"), first=3)) == Tally(accepted=1)
+    accounts = {each.partition: each.tally for each in line.store.input_accounts(SOURCE)}
+    assert accounts == {0: Tally(missed=1), 1: Tally(accepted=2, withdrawn=2)}
+
+
+def test_create_from_the_partition_of_an_early_cancel_is_new(line: Line) -> None:
+    zero, one = claim(line.store, 0), claim(line.store, 1)
+    found = tally(line, intake(zero, Cancel("x", WAIT_MS), new("x", body=b"1"), new("x")))
+    assert found == Tally(missed=1, accepted=1, ignored=1)
+    assert tally(line, intake(one, new("x"), Cancel("x", WAIT_MS))) == Tally(ignored=1, cancelled=1)
+    assert tally(line, intake(one, new("x"), first=2)) == Tally(accepted=1)
+
+
+def test_cancel_of_what_was_there_does_not_wait(make_line: MakeLine) -> None:
+    line = make_line(dedupe_ms=60_000)
+    zero, one = claim(line.store, 0), claim(line.store, 1)
+    take_in(line, intake(one, new("fired"), new("cancelled", NOW + 9)))
+    line.ack(line.take())
+    twice = [Cancel("cancelled", WAIT_MS)] * 2
+    found = tally(line, intake(zero, *twice, Cancel("fired", WAIT_MS)))
+    assert found == Tally(cancelled=1, missed=2)
+    again = intake(one, new("fired"), new("cancelled"), first=2)
+    assert tally(line, again) == Tally(ignored=2)
+
+
+def test_leased_message_is_not_marked(line: Line) -> None:
+    line.put("x")
+    lease = line.take()
+    assert tally(line, intake(claim(line.store), Cancel("x", WAIT_MS))) == Tally(missed=1)
+    assert line.ack(lease) == ["done"]
+    assert tally(line, intake(claim(line.store, 1), new("x"))) == Tally(accepted=1)
+
+
+def test_later_early_cancel_waits_anew(line: Line) -> None:
+    zero, one = claim(line.store, 0), claim(line.store, 1)
+    take_in(line, intake(zero, Cancel("x", WAIT_MS)))
+    line.now += WAIT_MS - 1
+    take_in(line, intake(one, Cancel("x", WAIT_MS)))
+    line.now += 1
+    assert tally(line, intake(zero, new("x"), first=1)) == Tally(withdrawn=1)
+    assert tally(line, intake(one, new("x"), first=1)) == Tally(accepted=1)
+
+
+def test_id_of_an_early_cancel_is_taken_for_others(line: Line) -> None:
+    take_in(line, intake(claim(line.store), Cancel("x", WAIT_MS)))
+    assert line.create(new("x")) == ["exists"]
+    line.now += WAIT_MS
+    assert line.create(new("x")) == ["done"]
+
+
+def test_early_cancel_leaves_nothing_behind(line: Line) -> None:
+    take_in(line, intake(claim(line.store), Cancel("x", 1)))
+    assert line.store.purge(now_ms=NOW + 1) == 0
+    assert line.store.purge(now_ms=NOW + 10_000) == 1
+
+
+def test_a_cancel_waits_for_a_minute_at_most(line: Line) -> None:
+    for wait_ms in (-1, 60_001):
+        with pytest.raises(InvalidInput, match="wait_ms"):
+            take_in(line, intake(claim(line.store), Cancel("x", wait_ms)))
+
+
+def test_early_cancel_meets_a_create_that_comes_at_the_same_moment(
+    line: Line, other_store: Store
+) -> None:
+    other = Line(other_store, line.topic)
+    zero, one = claim(line.store, 0), claim(line.store, 1)
+    tallies = []
+    with ThreadPoolExecutor(2) as threads:
+        for number in range(30):
+            create = intake(zero, new(f"m{number}", NOW + 9), first=number)
+            cancel = intake(one, Cancel(f"m{number}", WAIT_MS), first=number)
+            both = [threads.submit(tally, line, create), threads.submit(tally, other, cancel)]
+            tallies += [each.result(timeout=30) for each in both]
+    total = sum(tallies, Tally())
+    assert (total.accepted, total.withdrawn) == (total.cancelled, total.missed)
+    assert total.accepted + total.withdrawn == 30
+    assert line.next_ts() is None
 
 
 def test_control_of_leased_or_foreign_messages_is_missed(line: Line) -> None:

@@ -172,6 +172,7 @@ def _messages(found: PipeStatus) -> Table:
         ("cancelled", f"{tally.cancelled:,}"),
         ("rescheduled", f"{tally.rescheduled:,}"),
         ("missed", f"{tally.missed:,}", "named a message that does not exist"),
+        ("withdrawn", f"{tally.withdrawn:,}", "cancelled before they came"),
         ("input lag", "?" if lag is None else f"{lag:,}", "records that wait for the intake"),
     ]
     for row in rows:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from chronoline.core.errors import StoreClosed
 from chronoline.core.expiry import DeathReason
-from chronoline.core.message import DeadLetter, Message
+from chronoline.core.message import DeadLetter, Message, NewMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life, Status, status_of
 from chronoline.core.topic import Topic
@@ -17,6 +17,7 @@ from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
 from chronoline.stores.engine import (
     Answer,
     ChangedRows,
+    EarlyCancel,
     Engine,
     InputMove,
     KeptLetter,
@@ -151,8 +152,7 @@ class MemoryEngine(Engine[None]):
                 row = old.row() if old else None
                 if explain_create(row, new, replace, now_ms) is not None:
                     continue
-                floor = self._topics[topic.uid].floor
-                version = max(now_ms, floor + 1, row.version + 1 if row else 0)
+                version = self._first_version(topic, row, now_ms)
                 message = new_message(bucket, new, version)
                 entries[new.id] = Entry(message, new.body, digest=new.digest)
                 made[new.id] = version
@@ -206,6 +206,32 @@ class MemoryEngine(Engine[None]):
                 done.add(message_id)
         return done
 
+    def mark_early(
+        self,
+        connection: None,
+        topic: Topic,
+        cancels: Sequence[EarlyCancel],
+        producer_group: str,
+        now_ms: int,
+    ) -> set[str]:
+        done: set[str] = set()
+        with self._open():
+            entries = self._entries(topic)
+            if entries is None:
+                return done
+            for (bucket, message_id), partition, until_ms in cancels:
+                old = entries.get(message_id)
+                is_mark = old is not None and old.life is Life.GONE
+                marked = is_mark and (old.message.ts <= now_ms or old.early_cancel is not None)
+                if old is not None and not marked:
+                    continue
+                version = self._first_version(topic, old.row() if old else None, now_ms)
+                new = NewMessage(id=message_id, due=until_ms, producer_group=producer_group)
+                message = new_message(bucket, new, version)
+                entries[message_id] = Entry(message, None, Life.GONE, early_cancel=partition)
+                done.add(message_id)
+        return done
+
     def free(self, connection: None, topic: Topic, keys: Sequence[Key], now_ms: int) -> None:
         with self._open():
             entries = self._entries(topic) or {}
@@ -213,7 +239,7 @@ class MemoryEngine(Engine[None]):
                 entry = entries.get(message_id)
                 if entry is not None and entry.life is not Life.LIVE:
                     mark(entry, None, passed_by_all(now_ms))
-                    entry.session = entry.digest = None
+                    entry.session = entry.digest = entry.early_cancel = None
 
     # Leases
 
@@ -501,6 +527,10 @@ class MemoryEngine(Engine[None]):
     def leave(self, group: str, name: str) -> None:
         with self._open():
             self._members.pop((group, name), None)
+
+    def _first_version(self, topic: Topic, row: StoredRow | None, now_ms: int) -> int:
+        floor = self._topics[topic.uid].floor
+        return max(now_ms, floor + 1, row.version + 1 if row else 0)
 
     def _entries(self, topic: Topic) -> dict[str, Entry] | None:
         timeline = self._topics.get(topic.uid)

@@ -25,6 +25,7 @@ class Entry:
     session: str | None = None
     """The session that was granted its last lease."""
     digest: bytes | None = None
+    early_cancel: str | None = None
 
     def row(self) -> StoredRow:
         m = self.message
@@ -37,6 +38,7 @@ class Entry:
             m.due,
             self.session,
             self.digest,
+            self.early_cancel,
         )
 
 

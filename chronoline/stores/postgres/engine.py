@@ -23,6 +23,7 @@ from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
 from chronoline.stores.engine import (
     Answer,
     ChangedRows,
+    EarlyCancel,
     KeptLetter,
     Key,
     LeaseRequest,
@@ -204,6 +205,24 @@ class PostgresEngine(SqlEngine[Connection]):
         }
         return {old_ids[kept_id] for (kept_id,) in self._write("keep_letters", values, connection)}
 
+    def mark_early(
+        self,
+        connection: Connection | None,
+        topic: Topic,
+        cancels: Sequence[EarlyCancel],
+        producer_group: str,
+        now_ms: int,
+    ) -> set[str]:
+        cancels = sorted(cancels)
+        values = _key_columns(topic, [cancel.key for cancel in cancels]) | {
+            "stripe": [stripe_of(cancel.key[0], topic.settings.buckets) for cancel in cancels],
+            "until": [cancel.until_ms for cancel in cancels],
+            "partition": [cancel.partition for cancel in cancels],
+            "producer_group": producer_group,
+            "now": now_ms,
+        }
+        return {each for (each,) in self._write("mark_early", values, connection)}
+
     def free(
         self, connection: Connection | None, topic: Topic, keys: Sequence[Key], now_ms: int
     ) -> None:
@@ -251,7 +270,7 @@ class PostgresEngine(SqlEngine[Connection]):
         self, connection: Connection | None, topic: Topic, keys: Sequence[Key]
     ) -> dict[str, StoredRow]:
         rows = self._read("rows", _key_columns(topic, keys), connection)
-        return {row[0]: StoredRow(Life(row[1]), *row[2:9]) for row in rows}
+        return {row[0]: StoredRow(Life(row[1]), *row[2:10]) for row in rows}
 
     def lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]:
         rows = self._read("lookup", _key_columns(topic, keys))
@@ -261,7 +280,7 @@ class PostgresEngine(SqlEngine[Connection]):
         self, topic: Topic, keys: Sequence[Key]
     ) -> dict[str, tuple[StoredRow, bytes | None]]:
         rows = self._read("bodies", _key_columns(topic, keys))
-        return {row[0]: (StoredRow(Life(row[1]), *row[2:9]), row[9]) for row in rows}
+        return {row[0]: (StoredRow(Life(row[1]), *row[2:10]), row[10]) for row in rows}
 
     def select(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, max_ts: int

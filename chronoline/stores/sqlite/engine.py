@@ -29,6 +29,7 @@ from chronoline.stores.contract import Capabilities, Counts, Notice, Result, Wat
 from chronoline.stores.engine import (
     Answer,
     ChangedRows,
+    EarlyCancel,
     KeptLetter,
     Key,
     LeaseRequest,
@@ -217,6 +218,37 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
                 done.add(message_id)
         return done
 
+    def mark_early(
+        self,
+        connection: sqlite3.Connection | None,
+        topic: Topic,
+        cancels: Sequence[EarlyCancel],
+        producer_group: str,
+        now_ms: int,
+    ) -> set[str]:
+        done: set[str] = set()
+        with self._writing(connection) as inside:
+            found = inside.execute(_QUERIES["floor"], {"uid": topic.uid}).fetchone()
+            if found is None:
+                return done
+            common = {
+                "topic": topic.uid,
+                "producer_group": producer_group,
+                "version": max(now_ms, found[0] + 1),
+                "now": now_ms,
+            }
+            for (bucket, message_id), partition, until_ms in cancels:
+                values = {
+                    **common,
+                    "bucket": bucket,
+                    "stripe": stripe_of(bucket, topic.settings.buckets),
+                    "id": message_id,
+                    "partition": partition,
+                    "until": until_ms,
+                }
+                done.update(each for (each,) in inside.execute(_QUERIES["mark_early"], values))
+        return done
+
     def free(
         self, connection: sqlite3.Connection | None, topic: Topic, keys: Sequence[Key], now_ms: int
     ) -> None:
@@ -277,7 +309,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
                 values = {"topic": topic.uid, "bucket": bucket, "id": message_id}
                 row = inside.execute(_QUERIES["row"], values).fetchone()
                 if row is not None:
-                    found[message_id] = StoredRow(Life(row[0]), *row[1:8])
+                    found[message_id] = StoredRow(Life(row[0]), *row[1:9])
         return found
 
     def lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]:
@@ -299,7 +331,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
                 values = {"topic": topic.uid, "bucket": bucket, "id": message_id}
                 row = connection.execute(_QUERIES["row"], values).fetchone()
                 if row is not None:
-                    stored = StoredRow(Life(row[0]), *row[1:8])
+                    stored = StoredRow(Life(row[0]), *row[1:9])
                     found[message_id] = (stored, _body(connection, row[-3:]))
         return found
 

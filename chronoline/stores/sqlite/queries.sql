@@ -41,7 +41,8 @@ ON CONFLICT (topic, bucket, id) DO UPDATE SET
     life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
     version = max(messages.version + 1, excluded.version), producer_group = excluded.producer_group,
     lock_consumer = NULL, lock_session = NULL, death = NULL, apart = excluded.apart,
-    key = excluded.key, headers = excluded.headers, body = excluded.body, digest = excluded.digest
+    key = excluded.key, headers = excluded.headers, body = excluded.body, digest = excluded.digest,
+    early_cancel = NULL
 WHERE messages.life = 1 AND messages.ts <= ?6
 RETURNING no, version;
 
@@ -63,7 +64,8 @@ ON CONFLICT (topic, bucket, id) DO UPDATE SET
     life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
     version = max(messages.version + 1, excluded.version), producer_group = excluded.producer_group,
     lock_consumer = NULL, lock_session = NULL, death = NULL, apart = excluded.apart,
-    key = excluded.key, headers = excluded.headers, body = excluded.body, digest = excluded.digest
+    key = excluded.key, headers = excluded.headers, body = excluded.body, digest = excluded.digest,
+    early_cancel = NULL
 WHERE messages.life = 1 AND messages.ts <= ?6
     OR messages.producer_group = excluded.producer_group
     AND (messages.life <> 0 OR messages.ts <= ?6 OR messages.lock_consumer IS NULL)
@@ -241,7 +243,8 @@ RETURNING version + 1;
 
 -- name: row
 -- The columns of a row that the guards read, with its body.
-SELECT life, ts, producer_group, lock_consumer, version, due, lock_session, digest, body, apart, no
+SELECT life, ts, producer_group, lock_consumer, version, due, lock_session, digest, early_cancel, body,
+    apart, no
 FROM messages INDEXED BY messages_id
 WHERE topic = :topic AND bucket = :bucket AND id = :id
     AND EXISTS (SELECT 1 FROM topics WHERE uid = :topic AND dropped_at IS NULL);
@@ -386,13 +389,14 @@ UPDATE inputs SET
     position = max(position, m.value->>2), accepted = accepted + (m.value->>3),
     ignored = ignored + (m.value->>4), rejected = rejected + (m.value->>5),
     cancelled = cancelled + (m.value->>6), rescheduled = rescheduled + (m.value->>7),
-    missed = missed + (m.value->>8)
+    missed = missed + (m.value->>8), withdrawn = withdrawn + (m.value->>9)
 FROM json_each(:moves) m
 WHERE source = m.value->>0 AND partition = m.value->>1;
 
 -- name: input_accounts
 -- The accounts of a source.
-SELECT partition, position, holder, until_ms, accepted, ignored, rejected, cancelled, rescheduled, missed
+SELECT partition, position, holder, until_ms, accepted, ignored, rejected, cancelled, rescheduled, missed,
+    withdrawn
 FROM inputs WHERE source = :source ORDER BY partition;
 
 -- name: forget_inputs
@@ -427,11 +431,22 @@ INSERT INTO bodies (no, body)
 SELECT :no, bodies.body FROM messages INDEXED BY messages_id JOIN bodies ON bodies.no = messages.no
 WHERE messages.topic = :topic AND messages.bucket = :bucket AND messages.id = :id;
 
+-- name: mark_early
+-- Makes the mark of a cancel that waits for its create.
+INSERT INTO messages (topic, bucket, stripe, id, life, ts, due, version, producer_group, early_cancel)
+VALUES (:topic, :bucket, :stripe, :id, 1, :until, :until, :version, :producer_group, :partition)
+ON CONFLICT (topic, bucket, id) DO UPDATE SET
+    ts = excluded.ts, version = max(messages.version + 1, excluded.version),
+    producer_group = excluded.producer_group, lock_consumer = NULL, lock_session = NULL,
+    digest = NULL, early_cancel = excluded.early_cancel
+WHERE messages.life = 1 AND (messages.ts <= :now OR messages.early_cancel IS NOT NULL)
+RETURNING id;
+
 -- name: free
 -- Turns a dead letter or a mark into a mark that takes no id.
 UPDATE messages INDEXED BY messages_id SET
     life = 1, ts = :until, version = version + 1, lock_consumer = NULL, lock_session = NULL,
-    death = NULL, apart = 0, key = NULL, headers = NULL, body = NULL, digest = NULL
+    death = NULL, apart = 0, key = NULL, headers = NULL, body = NULL, digest = NULL, early_cancel = NULL
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life <> 0;
 
 -- name: beat

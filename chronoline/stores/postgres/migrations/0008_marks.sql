@@ -1,5 +1,8 @@
 -- A digest of what a producer wrote, which marks keep; see "Repeated creates" in docs/design/core.md.
 ALTER TABLE chronoline.messages ADD COLUMN digest bytea;
+-- In a mark: the partition of a cancel that waits for its create; see "Early cancels" in docs/design/pipe.md.
+ALTER TABLE chronoline.messages ADD COLUMN early_cancel text COLLATE "C";
+ALTER TABLE chronoline.inputs ADD COLUMN withdrawn bigint NOT NULL DEFAULT 0;
 
 CREATE OR REPLACE FUNCTION chronoline.send(
     topic_name text, message_id text, due_ms bigint, message_body bytea, now_ms bigint,
@@ -66,7 +69,7 @@ BEGIN
             life = 0, ts = due_ms, due = due_ms, attempts = 0, expires = expires_ms,
             version = greatest(m.version + 1, first_version), producer_group = group_name,
             lock_consumer = NULL, lock_session = NULL, death = NULL, key = message_key, headers = packed_headers,
-            body = message_body, digest = NULL
+            body = message_body, digest = NULL, early_cancel = NULL
         WHERE m.topic = topic_uid AND m.bucket = message_bucket AND m.id = message_id
             AND m.life + 0 = 1 AND m.ts <= now_ms
         RETURNING m.version INTO made;
