@@ -513,6 +513,13 @@ class Store(Closable):
         version, or not at all.
         """
 
+    @abstractmethod
+    def scan_held(self, topic_uid: int, *, after: Message | None = None, limit: int) -> Page:
+        """All messages that name a holder, lapsed leases included, by holder and id.
+
+        Only these have a `ts` behind their `due`. Pages are read like those of `scan`.
+        """
+
     # Dead letters
 
     @abstractmethod

@@ -263,6 +263,9 @@ class Engine(Protocol[Connection]):
     ) -> list[Message]:
         """Messages of a cell in the order of (ts, id), behind `after` and before the moment `end`."""
 
+    def scan_held(self, topic: Topic, after: tuple[str, str], limit: int) -> list[Message]:
+        """Messages that name a holder, in the order of (holder, id), behind `after`."""
+
     def dead_letters(self, topic: Topic, after: tuple[int, str], limit: int) -> list[DeadLetter]:
         """The dead letters whose (died, id) lies behind `after`."""
 

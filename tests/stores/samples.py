@@ -116,6 +116,7 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     ),
     "select": _CELL | {"max_ts": NOW},
     "select_held": _LOOK,
+    "scan_held": _LOOK,
     "select_owned": _LOOK,
     "next_ts": _CELL,
     "forecast": _CELL | _SPAN,
@@ -203,6 +204,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
     ),
     "select": CELLS | {"max_ts": NOW},
     "select_held": _LOOK,
+    "scan_held": _LOOK,
     "select_owned": _LOOK,
     "next_ts": CELLS,
     "forecast": CELLS | _SPAN,
@@ -240,7 +242,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
 
 _OF_BOTH: dict[str, frozenset[str]] = {
     **dict.fromkeys(["select", "next_ts", "forecast", "scan"], frozenset({"messages_due"})),
-    "select_held": frozenset({"messages_held"}),
+    **dict.fromkeys(["select_held", "scan_held"], frozenset({"messages_held"})),
     "select_owned": frozenset({"messages_owned"}),
     "dead_letters": frozenset({"messages_dead"}),
     "topics_without_dead_letters": frozenset({"messages_dead"}),

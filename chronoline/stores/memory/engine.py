@@ -367,6 +367,15 @@ class MemoryEngine(Engine[None]):
         behind = [message for message in found if (message.ts, message.id) > after]
         return sorted(behind, key=lambda message: (message.ts, message.id))[:limit]
 
+    def scan_held(self, topic: Topic, after: tuple[str, str], limit: int) -> list[Message]:
+        def place(message: Message) -> tuple[str, str]:
+            return message.lock_consumer or "", message.id
+
+        with self._open():
+            live = [entry.message for entry in self._live(topic, topic.all_buckets)]
+        held = [each for each in live if each.lock_consumer is not None and place(each) > after]
+        return sorted(held, key=place)[:limit]
+
     # Dead letters and upkeep
 
     def dead_letters(self, topic: Topic, after: tuple[int, str], limit: int) -> list[DeadLetter]:

@@ -426,6 +426,15 @@ WHERE m.topic + 0 = %(topic)s AND m.stripe = %(stripe)s AND m.life = 0
     AND (m.ts, m.id) > (%(from)s, %(after)s)
 ORDER BY m.ts, m.id LIMIT %(limit)s;
 
+-- name: scan_held
+-- The messages of a topic that name a holder, behind a place.
+SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
+    m.key, m.headers
+FROM chronoline.messages m
+WHERE m.topic + 0 = %(topic)s AND CASE WHEN m.life = 0 THEN m.lock_consumer END IS NOT NULL
+    AND (CASE WHEN m.life = 0 THEN m.lock_consumer END, m.id || '') > (%(consumer)s, %(after)s)
+ORDER BY CASE WHEN m.life = 0 THEN m.lock_consumer END, m.id || '' LIMIT %(limit)s;
+
 -- name: dead_letters
 -- The oldest dead letters.
 SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
@@ -604,7 +613,7 @@ FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(kept_
     AS b(topic, bucket, id, kept_bucket, kept_stripe, kept_id, header)
 JOIN chronoline.messages m ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
 WHERE m.life + 0 = 2
-ON CONFLICT (topic, bucket, id) DO NOTHING
+ON CONFLICT DO NOTHING
 RETURNING id;
 
 -- name: mark_early

@@ -302,6 +302,14 @@ WHERE topic = :topic AND stripe = :stripe AND life = 0 AND ts >= :from AND ts < 
     AND +bucket >= :start AND +bucket < :stop AND (ts, id) > (:from, :after)
 ORDER BY ts, id LIMIT :limit;
 
+-- name: scan_held
+-- The messages of a topic that name a holder, behind a place.
+SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers
+FROM messages INDEXED BY messages_held
+WHERE topic = :topic AND lock_consumer IS NOT NULL AND life = 0
+    AND (lock_consumer, id) > (:consumer, :after)
+ORDER BY lock_consumer, id LIMIT :limit;
+
 -- name: dead_letters
 -- The oldest dead letters.
 SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers,
