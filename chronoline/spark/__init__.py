@@ -8,7 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chronoline.core.errors import MissingExtra
 from chronoline.runtime.extras import needs
+
+
+def version_problem(version: str) -> str | None:
+    """Why the formats do not run on this version of Spark."""
+    major, minor = (int(part) for part in version.split(".")[:2])
+    if (major, minor) >= (4, 2):
+        return None
+    return f"Spark {version} is too old, 4.2 is needed: pip install 'chronoline[spark]'"
+
+
+with needs("Spark", "spark"):
+    import pyspark
+
+if problem := version_problem(pyspark.__version__):
+    raise MissingExtra(problem)
 
 with needs("Spark", "spark"):
     from pyspark.errors import PySparkException
