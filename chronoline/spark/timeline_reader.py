@@ -237,12 +237,12 @@ class MessagesReader(DataSourceReader):
                     ids = partition.ids[start : start + PAGE_ROWS]
                     yield list(store.lookup(uid, ids).values())
             case HeldPartition():
-                end = wanted.scan_end or 0
+                scanned = wanted.scan_end or 0
                 for page in _follow(partial(store.scan_held, uid)):
-                    yield [each for each in page if each.ts >= end]  # others are in the ranges
+                    yield [each for each in page if each.ts >= scanned]  # others are in the ranges
             case RangesPartition():
-                span = {"start": wanted.start, "end": wanted.scan_end}
-                yield from _follow(partial(store.scan, uid, partition.ranges, **span))
+                ranges, start, end = partition.ranges, wanted.start, wanted.scan_end
+                yield from _follow(partial(store.scan, uid, ranges, start=start, end=end))
         # Anything else is Spark's way to say that there are no partitions.
 
     def _status(self, message: Message) -> Status:

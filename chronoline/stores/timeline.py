@@ -381,9 +381,12 @@ class Timeline(Store):
 
     def scan_held(self, topic_uid: int, *, after: Message | None = None, limit: int) -> Page:
         check_limit(limit)
-        if after is not None and (not isinstance(after, Message) or after.lock_consumer is None):
-            raise InvalidInput(f"after must be a Message with a holder, not {after!r}")
-        behind = (after.lock_consumer or "", after.id) if after else ("", "")
+        behind = ("", "")
+        if after is not None:
+            holder = getattr(after, "lock_consumer", None)
+            if holder is None:
+                raise InvalidInput(f"after must be a Message with a holder, not {after!r}")
+            behind = (holder, after.id)
         topic = self.topics.get(topic_uid)
         return _page(self.engine.scan_held(topic, behind, limit + 1), limit)
 

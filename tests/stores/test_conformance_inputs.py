@@ -214,7 +214,8 @@ def test_letter_of_another_producer_does_not_keep_the_id(line: Line) -> None:
 
 def test_failed_intake_keeps_the_letter_where_it_was(line: Line) -> None:
     line.put("x", "taken")
-    line.bury(*[each.lease for each in line.reserve().leased if each.message.id == "x"])
+    (lease,) = [each.lease for each in line.reserve().leased if each.message.id == "x"]
+    line.bury(lease)
     with pytest.raises(InvalidInput, match="'taken', which is taken"):
         take_in(line, intake(claim(line.store), new("x"), Rejected(new("taken"))))
     assert ids(line.store.dead_letters(line.uid, limit=10)) == ["x"]

@@ -221,9 +221,7 @@ class MemoryEngine(Engine[None]):
                 return done
             for (bucket, message_id), partition, until_ms in cancels:
                 old = entries.get(message_id)
-                is_mark = old is not None and old.life is Life.GONE
-                marked = is_mark and (old.message.ts <= now_ms or old.early_cancel is not None)
-                if old is not None and not marked:
+                if old is not None and not _may_mark_early(old, now_ms):
                     continue
                 version = self._first_version(topic, old.row() if old else None, now_ms)
                 new = NewMessage(id=message_id, due=until_ms, producer_group=producer_group)
@@ -550,3 +548,9 @@ class MemoryEngine(Engine[None]):
             bucket = entry.message.bucket
             if entry.life is Life.LIVE and any(start <= bucket < stop for start, stop in ranges):
                 yield entry
+
+
+def _may_mark_early(entry: Entry, now_ms: int) -> bool:
+    """Whether an early cancel may take the id: it is free, or another early cancel has it."""
+    free = entry.message.ts <= now_ms or entry.early_cancel is not None
+    return entry.life is Life.GONE and free
