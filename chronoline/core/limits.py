@@ -29,6 +29,7 @@ MAX_ID_BYTES = 512
 MAX_HEADERS = 256
 MAX_HEADER_BYTES = 65_536
 MAX_KEY_BYTES = 65_536
+MAX_DIGEST_BYTES = 64
 MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_REASON_CHARACTERS = 1_000
 MAX_BATCH = 10_000
@@ -109,6 +110,9 @@ def message_problem(message: NewMessage, largest_body_bytes: int) -> str | None:
         or (message.key is not None and bytes_problem("key", message.key, MAX_KEY_BYTES))
         or (message.headers != () and headers_problem(message.headers))
         or (message.expires is not None and _expires_problem(message.expires, message.due))
+        or (
+            message.digest is not None and bytes_problem("digest", message.digest, MAX_DIGEST_BYTES)
+        )
         or None
     )
 

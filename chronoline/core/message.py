@@ -26,6 +26,8 @@ class NewMessage:
     """From this moment on it goes to the dead letters instead of to a handler."""
     producer_group: str = DEFAULT_PRODUCER_GROUP
     """The owner: a producer that names this group may reschedule and cancel it."""
+    digest: bytes | None = None
+    """A digest of what the producer wrote, which distinguishes a repeated create from another message."""
 
     @property
     def content_bytes(self) -> int:

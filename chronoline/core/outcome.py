@@ -95,6 +95,8 @@ class Outcome(BaseOutcome):
 
     at: int = 0
     """The time that the change set: the end of the lease, or the new due; 0 where it set none."""
+    repeated: bool = False
+    """A refused create: the message that has, or had, the id was created with the same digest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

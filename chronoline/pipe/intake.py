@@ -50,6 +50,7 @@ class PipeIntake:
         *,
         producer_group: str,
         source_topic: str,
+        early_cancel_ms: int = 0,
         now_ms: Callable[[], int],
     ) -> None:
         self._store = store
@@ -57,6 +58,7 @@ class PipeIntake:
         self._claims = claims
         self._producer_group = producer_group
         self._source_topic = source_topic
+        self._early_cancel_ms = early_cancel_ms
         self._now_ms = now_ms
 
     def take_in(self, batch: pa.RecordBatch) -> Tally:
@@ -119,7 +121,7 @@ class PipeIntake:
     def _entry(self, row: dict[str, Any], now_ms: int) -> Entry:
         match row["action"]:
             case "cancel":
-                return Cancel(row["id"])
+                return Cancel(row["id"], self._early_cancel_ms)
             case "reschedule":
                 return Reschedule(row["id"], row["due"])
             case "reject":

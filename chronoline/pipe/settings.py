@@ -39,6 +39,7 @@ from chronoline.runtime.settings.types import (
     Whole,
 )
 from chronoline.runtime.store_url import SCHEMES, lasting_store, scheme_of, without_password
+from chronoline.stores.inputs import MAX_EARLY_CANCEL_MS
 
 DEFAULT_STORE = "sqlite:///chronoline-data/pipe.db"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -218,6 +219,8 @@ class PipeSettings(Settings):
     deadline_header: HeaderName = "chronosDeadline"
     action_header: HeaderName = "chronosAction"
     """The header with `cancel` or `reschedule`, for a waiting message."""
+    early_cancel_ms: DurationMs = Field(default=0, ge=0, le=MAX_EARLY_CANCEL_MS)
+    """A cancel that finds no message waits this long for a record from another partition. 0: it does not."""
     keep_headers: bool = False
     """Whether the output has id and deadline as headers, by the names above, before all others."""
 

@@ -6,6 +6,9 @@ the dead letters. Writing: messages that are to be scheduled, as a batch or as a
 
 from __future__ import annotations
 
+import os
+from typing import ClassVar
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -28,6 +31,9 @@ NAME = "chronoline"
 class TimelineSource(DataSource):
     """`spark.read.format("chronoline")`, `df.write.format("chronoline")` and `writeStream`."""
 
+    cores: ClassVar[int] = os.cpu_count() or 1
+    """The cores of the cluster. A source that is found by name only knows those of the driver."""
+
     @classmethod
     def name(cls) -> str:
         return NAME
@@ -36,7 +42,7 @@ class TimelineSource(DataSource):
         return schema_of(self._options().choice("view", tuple(VIEWS), "messages"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return make_reader(self._options(), schema, SystemClock().now_ms())
+        return make_reader(self._options(), schema, SystemClock().now_ms(), self.cores)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return BatchWriter(plan_writing(self._options(), schema, overwrite))

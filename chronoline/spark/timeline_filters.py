@@ -22,10 +22,10 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from chronoline.core.ids import bucket_of
 from chronoline.core.limits import MAX_TIME_MS
+from chronoline.core.message import Message
 from chronoline.core.ranges import BucketRange, merge_ranges
-from chronoline.core.status import Status
+from chronoline.core.status import Status, status_of
 from chronoline.runtime.timestamps import to_ms
 
 
@@ -39,7 +39,11 @@ class Wanted:
     start: int = 0
     end: int | None = None
     """By `ts`; none is after everything."""
+    due_start: int = 0
+    due_end: int | None = None
     statuses: frozenset[Status] = frozenset(Status)
+    ids: frozenset[str] | None = None
+    """None: all."""
 
     def within(self, ranges: Iterable[BucketRange]) -> Wanted:
         """Only these buckets of it."""
@@ -58,6 +62,20 @@ class Wanted:
         ]
         return replace(self, start=max(self.start, start), end=min(ends, default=None))
 
+    def due_between(self, start: int = 0, end: int | None = None) -> Wanted:
+        """Only messages in this range of `due`. `ts` is never before it."""
+        ends = [
+            max(0, each) for each in (self.due_end, end) if each is not None and each <= MAX_TIME_MS
+        ]
+        due_start = max(self.due_start, start)
+        narrowed = replace(self, due_start=due_start, due_end=min(ends, default=None))
+        return narrowed.between(start=due_start)
+
+    def named(self, ids: Iterable[str]) -> Wanted:
+        """Only messages with these ids."""
+        named = frozenset(ids)
+        return replace(self, ids=named if self.ids is None else self.ids & named)
+
     def having(self, statuses: Iterable[Status], now_ms: int) -> Wanted:
         """Only messages in these statuses, which also bounds `ts`."""
         left = self.statuses & frozenset(statuses)
@@ -67,9 +85,33 @@ class Wanted:
         return narrowed.between(end=now_ms + 1) if left == {Status.AVAILABLE} else narrowed
 
     @property
+    def scan_end(self) -> int | None:
+        """Where a scan by `ts` ends. Messages behind it are wanted only if `with_held` says so."""
+        return min((each for each in (self.end, self.due_end) if each is not None), default=None)
+
+    @property
+    def with_held(self) -> bool:
+        """Whether messages behind the scan may be wanted: a lease moves `ts` behind `due`."""
+        return self.scan_end != self.end
+
+    def matches(self, message: Message, now_ms: int) -> bool:
+        ts, due = message.ts, message.due
+        return (
+            self.start <= ts
+            and (self.end is None or ts < self.end)
+            and self.due_start <= due
+            and (self.due_end is None or due < self.due_end)
+            and (self.ids is None or message.id in self.ids)
+            and any(start <= message.bucket < stop for start, stop in self.ranges)
+            and status_of(ts, message.lock_consumer is not None, now_ms) in self.statuses
+        )
+
+    @property
     def is_empty(self) -> bool:
         over = self.end is not None and self.end <= self.start
-        return not self.ranges or not self.statuses or over or self.start > MAX_TIME_MS
+        over = over or (self.due_end is not None and self.due_end <= self.due_start)
+        nothing = not self.ranges or not self.statuses or self.ids == frozenset()
+        return nothing or over or self.start > MAX_TIME_MS
 
 
 def split(ranges: Sequence[BucketRange], parts: int) -> list[tuple[BucketRange, ...]]:
@@ -111,8 +153,7 @@ def _narrow_equal(wanted: Wanted, column: str, values: list[object], now_ms: int
         return wanted
     match column:
         case "id" if all(isinstance(each, str) for each in values):
-            buckets = {bucket_of(str(each), wanted.buckets) for each in values}
-            return wanted.within(BucketRange(each, each + 1) for each in buckets)
+            return wanted.named(str(each) for each in values)
         case "bucket" if all(isinstance(each, int) for each in values):
             real = [int(each) for each in values if isinstance(each, int)]
             return wanted.within(BucketRange(each, each + 1) for each in real)
@@ -137,9 +178,7 @@ def _narrow_order(
         return wanted
     up_ms = to_ms(value)
     down_ms = up_ms if value.microsecond % 1_000 == 0 else up_ms - 1
+    bounded = wanted.due_between if column == "due" else wanted.between
     if above:
-        # `ts` is never before `due`.
-        return wanted.between(start=up_ms if inclusive else down_ms + 1)
-    if column == "due":
-        return wanted  # a lease moves ts behind it
-    return wanted.between(end=down_ms + 1 if inclusive else up_ms)
+        return bounded(start=up_ms if inclusive else down_ms + 1)
+    return bounded(end=down_ms + 1 if inclusive else up_ms)

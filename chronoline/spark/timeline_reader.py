@@ -6,10 +6,10 @@ read may come twice, under different versions, or not at all; a message that kee
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +77,10 @@ def find_target(options: Options) -> TimelineTarget:
     return TimelineTarget(url=url, topic=topic)
 
 
-def make_reader(options: Options, schema: StructType, now_ms: int) -> DataSourceReader:
-    """The reader of the view that the options ask for."""
+def make_reader(
+    options: Options, schema: StructType, now_ms: int, cores: int = 1
+) -> DataSourceReader:
+    """The reader of the view that the options ask for; by default it has a task for each core."""
     view = options.choice("view", tuple(VIEWS), "messages")
     check_read(schema, view)
     target = find_target(options)
@@ -100,8 +102,15 @@ def make_reader(options: Options, schema: StructType, now_ms: int) -> DataSource
         options.moment_ms("start", 0, now_ms=now_ms),
         options.moment_ms("end", None, now_ms=now_ms),
     )
+    wanted = wanted.due_between(
+        options.moment_ms("dueFrom", 0, now_ms=now_ms),
+        options.moment_ms("dueTo", None, now_ms=now_ms),
+    )
+    message_id = options.optional("id")
+    if message_id is not None:
+        wanted = wanted.named([message_id])
     wanted = wanted.having(_statuses(options), now_ms)
-    partitions = options.whole("partitions", max(2, os.cpu_count() or 1), low=1, high=65_536)
+    partitions = options.whole("partitions", max(2, cores), low=1, high=65_536)
     options.finish()
     return MessagesReader(target, schema, wanted, partitions=partitions, now_ms=now_ms)
 
@@ -143,6 +152,21 @@ class RangesPartition(InputPartition):
         self.ranges = ranges
 
 
+class HeldPartition(InputPartition):
+    """All messages that name a holder, for one task."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+
+class IdsPartition(InputPartition):
+    """Some ids, for one task."""
+
+    def __init__(self, ids: tuple[str, ...]) -> None:
+        super().__init__(ids)
+        self.ids = ids
+
+
 class _FilterPushdown:
     """`pushFilters` of a reader, whether Spark pushes filters or not.
 
@@ -182,37 +206,44 @@ class MessagesReader(DataSourceReader):
         self._partitions = partitions
 
     def partitions(self) -> Sequence[InputPartition]:
-        if self.wanted.is_empty:
+        wanted = self.wanted
+        if wanted.is_empty:
             return []
-        return [RangesPartition(part) for part in split(self.wanted.ranges, self._partitions)]
+        if wanted.ids is not None:
+            return [IdsPartition(tuple(sorted(wanted.ids)))]
+        held = [HeldPartition()] if wanted.with_held else []
+        return [*(RangesPartition(part) for part in split(wanted.ranges, self._partitions)), *held]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, RangesPartition):
-            return  # Spark's way to say that there are no partitions
         with_bodies = "value" in self._schema.fieldNames()
         limit = _FIRST_PAGE_ROWS if with_bodies else PAGE_ROWS
-        last: Message | None = None
-        more = True
         with self._target.open() as store:
-            while more:
-                page = self._page(store, partition.ranges, last, limit)
-                kept = [
-                    each for each in page.messages if self._status(each) in self.wanted.statuses
-                ]
-                rows = _with_bodies(store, self._target.topic, kept, self.now_ms, with_bodies)
-                if rows:
-                    yield _batch(self._schema, rows, self._columns())
-                if with_bodies:
-                    limit = _next_limit(limit, rows)
-                last, more = (page.messages or (None,))[-1], page.more
+            for page in self._pages(store, partition):
+                left = [each for each in page if self.wanted.matches(each, self.now_ms)]
+                while left:
+                    some, left = left[:limit], left[limit:]
+                    rows = _with_bodies(store, self._target.topic, some, self.now_ms, with_bodies)
+                    if rows:
+                        yield _batch(self._schema, rows, self._columns())
+                    if with_bodies:
+                        limit = _next_limit(limit, rows)
 
-    def _page(
-        self, store: Store, ranges: tuple[BucketRange, ...], after: Message | None, limit: int
-    ) -> Page:
-        start, end = self.wanted.start, self.wanted.end
-        return store.scan(
-            self._target.topic.uid, ranges, start=start, end=end, after=after, limit=limit
-        )
+    def _pages(self, store: Store, partition: InputPartition) -> Iterator[Sequence[Message]]:
+        """The messages of a partition, and perhaps others."""
+        uid, wanted = self._target.topic.uid, self.wanted
+        match partition:
+            case IdsPartition():
+                for start in range(0, len(partition.ids), PAGE_ROWS):
+                    ids = partition.ids[start : start + PAGE_ROWS]
+                    yield list(store.lookup(uid, ids).values())
+            case HeldPartition():
+                scanned = wanted.scan_end or 0
+                for page in _follow(partial(store.scan_held, uid)):
+                    yield [each for each in page if each.ts >= scanned]  # others are in the ranges
+            case RangesPartition():
+                ranges, start, end = partition.ranges, wanted.start, wanted.scan_end
+                yield from _follow(partial(store.scan, uid, ranges, start=start, end=end))
+        # Anything else is Spark's way to say that there are no partitions.
 
     def _status(self, message: Message) -> Status:
         return status_of(message.ts, message.lock_consumer is not None, self.now_ms)
@@ -224,6 +255,15 @@ class MessagesReader(DataSourceReader):
             "status": lambda row: self._status(row.message).value,
             "lock_consumer": lambda row: row.message.lock_consumer,
         }
+
+
+def _follow(read: Callable[..., Page]) -> Iterator[Sequence[Message]]:
+    """All pages of a scan."""
+    page = read(limit=PAGE_ROWS)
+    yield page.messages
+    while page.more:
+        page = read(after=page.messages[-1], limit=PAGE_ROWS)
+        yield page.messages
 
 
 class ForecastReader(DataSourceReader):

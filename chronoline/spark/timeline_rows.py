@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from chronoline.core.message import Header, NewMessage
 
+_DIGEST_BYTES = 16
 _ID_CHARACTERS = 26
 _US_IN_MS = 1_000
 _NAMELESS: Any = (None, None)
@@ -32,15 +33,21 @@ class MadeIds:
     def make(
         self, due: int | None, key: bytes | None, body: bytes | None, headers: tuple[Header, ...]
     ) -> str:
-        digest = hashlib.blake2b(self._place, digest_size=16)
-        for part in (str(due).encode(), key, body, repr(headers).encode()):
-            digest.update(b"-" if part is None else b"%d:" % len(part))
-            digest.update(part or b"")
+        digest = _digest(self._place, str(due).encode(), key, body, repr(headers).encode())
         content = digest.digest()
         count = self._seen.get(content, 0)
         self._seen[content] = count + 1
         digest.update(b"/%d" % count)
         return digest.hexdigest()[:_ID_CHARACTERS]
+
+
+def _digest(place: bytes, *parts: bytes | None) -> hashlib.blake2b:
+    """A digest of the parts, in which their borders count."""
+    digest = hashlib.blake2b(place, digest_size=_DIGEST_BYTES)
+    for part in parts:
+        digest.update(b"-" if part is None else b"%d:" % len(part))
+        digest.update(part or b"")
+    return digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,19 +60,22 @@ class Rows:
 
 
 def read_rows(rows: Rows, batch: pa.RecordBatch, default_due: int | None) -> list[NewMessage]:
-    """A message for each row, in order; the store validates them."""
+    """A message for each row, in order; the store validates them.
+
+    Its digest covers the row's own columns, but not a due time that is counted from the write.
+    """
     size = batch.num_rows
     columns = {name: batch.column(name) for name in batch.schema.names}
-    dues = _times(columns.get("due"), size)
+    given_dues = _times(columns.get("due"), size)
+    dues = given_dues
     if default_due is not None:
-        dues = [default_due if due is None else due for due in dues]
+        dues = [default_due if due is None else due for due in given_dues]
     keys = _bytes(columns.get("key"), size)
     bodies = _bytes(columns.get("value"), size)
     headers = _headers(columns.get("headers"), size)
     expiries = _times(columns.get("expires"), size)
     ids: Sequence[Any] = columns["id"].to_pylist() if "id" in columns else [None] * size
     if rows.made is not None:
-        given_dues = _times(columns.get("due"), size)
         ids = [
             rows.made.make(due, key, body, some) if each is None else each
             for each, due, key, body, some in zip(
@@ -82,9 +92,12 @@ def read_rows(rows: Rows, batch: pa.RecordBatch, default_due: int | None) -> lis
             headers=some,
             expires=expires,
             producer_group=group,
+            digest=_digest(
+                b"%a/%a/" % (given, expires), group.encode(), key, body, repr(some).encode()
+            ).digest(),
         )
-        for message_id, due, body, key, some, expires in zip(
-            ids, dues, bodies, keys, headers, expiries, strict=True
+        for message_id, due, given, body, key, some, expires in zip(
+            ids, dues, given_dues, bodies, keys, headers, expiries, strict=True
         )
     ]
 

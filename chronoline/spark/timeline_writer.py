@@ -4,9 +4,10 @@ State: the plan travels to the tasks, and each opens the store for itself. Writt
 job fails: there is no rollback, and a repeated task meets its own messages.
 
 Repetition: Spark repeats a task that failed, and a stream repeats a batch that was not committed. An id
-makes that harmless: a message that is there already, the same, is `repeated`, and no refusal. So an id
-comes with each row; where Chronoline is to make them, they are made of the row's place and content, and
-are the same the next time.
+makes that harmless: a row whose message is on the timeline, or was within the dedupe time, is `repeated`, and
+no refusal. The store keeps a digest of each row for that, so that another message under the same id is
+refused. So an id comes with each row; where Chronoline is to make them, they are made of the row's place and
+content, and are the same the next time.
 
 Refusals: the others of a batch are done. The job fails on the driver when all tasks are through, and says how
 many were refused and why; or the refused rows are kept as Parquet in a folder, each with its reason.
@@ -31,7 +32,7 @@ from pyspark.sql.types import StructType
 
 from chronoline.core.errors import ChronolineError, InvalidInput, OutcomeUnknown, StoreUnavailable
 from chronoline.core.limits import name_problem
-from chronoline.core.message import DEFAULT_PRODUCER_GROUP, NewMessage
+from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Message, NewMessage
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import System
 from chronoline.runtime.backoff import Backoff, Waits
@@ -156,15 +157,13 @@ class Attempt(NamedTuple):
     partition: int
     name: str
     """Different for each attempt."""
-    repeats: bool
-    """An earlier attempt may have written the same rows."""
 
 
 def this_attempt(plan: WritePlan) -> Attempt:
     """The task in which this is called, as Spark describes it."""
     task = TaskContext.get()
     if task is None:
-        return Attempt(plan.write, 0, "0", False)
+        return Attempt(plan.write, 0, "0")
     write = plan.write
     if plan.streaming:
         query, batch = (
@@ -172,8 +171,7 @@ def this_attempt(plan: WritePlan) -> Attempt:
             for each in ("sql.streaming.queryId", "streaming.sql.batchId")
         )
         write = f"{query}-{batch}" if query and batch else write
-    again = task.attemptNumber() > 0
-    return Attempt(write, task.partitionId(), str(task.taskAttemptId()), again or plan.streaming)
+    return Attempt(write, task.partitionId(), str(task.taskAttemptId()))
 
 
 def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Written:
@@ -203,7 +201,6 @@ class _PartitionWriter:
         self._store = store
         self._refused = refused
         self._uid = plan.target.topic.uid
-        self._repeats = attempt.repeats
         made = MadeIds(f"{attempt.write}/{attempt.partition}") if plan.makes_ids else None
         self._rows = Rows(producer_group=plan.producer_group, made=made)
 
@@ -247,7 +244,6 @@ class _PartitionWriter:
                     self._uid, messages, if_exists=if_exists, now_ms=SystemClock().now_ms()
                 )
             except (StoreUnavailable, OutcomeUnknown) as error:
-                self._repeats = self._repeats or isinstance(error, OutcomeUnknown)
                 if time.monotonic() > give_up_s:
                     raise
                 time.sleep(waits.after(error))  # nothing tells when a store is back
@@ -255,35 +251,38 @@ class _PartitionWriter:
     def _repeated(
         self, messages: Sequence[NewMessage], outcomes: Sequence[Outcome], left: Sequence[int]
     ) -> set[int]:
-        """The indexes of messages that are refused because an earlier attempt wrote them.
+        """The indexes of messages that are refused because the same row was written before.
 
-        A message that has left the timeline cannot be compared: it was delivered or cancelled within the
-        dedupe time. That is a repetition if there can have been an earlier attempt at all.
+        The digest tells, also if the message has left the timeline; a message that came another way has none,
+        and is compared.
         """
+        written = {
+            (new.id, new.digest)
+            for new, outcome in zip(messages, outcomes, strict=True)
+            if outcome.done or outcome.repeated
+        }
         asked = [place for place in left if outcomes[place].refusal in _MAY_BE_REPEATED]
-        if not asked:
+        found = {p for p in asked if (messages[p].id, messages[p].digest) in written}
+        others = [place for place in asked if place not in found]
+        return found | self._equal([messages[place] for place in others], others)
+
+    def _equal(self, messages: Sequence[NewMessage], places: Sequence[int]) -> set[int]:
+        """The indexes of messages that are on the timeline with the same content."""
+        if not messages:
             return set()
-        ids = [messages[place].id for place in asked]
-        there = self._store.lookup(self._uid, ids)
+        there = self._store.lookup(self._uid, [new.id for new in messages])
         now_ms = SystemClock().now_ms()
         bodies = self._store.bodies(self._uid, list(there), actor=System(), now_ms=now_ms).found
-        found = set()
-        for place in asked:
-            new = messages[place]
-            old = there.get(new.id)
-            if old is None:
-                same = self._repeats
-            else:
-                moved = self._repeats or self._plan.delay_ms is not None
-                same = (old.producer_group, old.key, old.headers, bodies.get(new.id)) == (
-                    new.producer_group,
-                    new.key,
-                    new.headers,
-                    new.body,
-                ) and (moved or old.due == new.due)
-            if same:
-                found.add(place)
-        return found
+        return {
+            place
+            for place, new in zip(places, messages, strict=True)
+            if new.id in there and _is_equal(new, there[new.id], bodies.get(new.id))
+        }
+
+
+def _is_equal(new: NewMessage, old: Message, body: bytes | None) -> bool:
+    fields = (new.producer_group, new.due, new.expires, new.key, new.headers, new.body)
+    return fields == (old.producer_group, old.due, old.expires, old.key, old.headers, body)
 
 
 def conclude(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -218,8 +218,11 @@ class Store(Closable):
         a cancel or a discard; then the outcome is `exists`. The first version is `now_ms`, or one more
         than the mark of a deleted message if that is greater, so that no old lease fits it.
 
+        A message may have a `digest`, which its mark and its dead letter keep. The outcome of a refused
+        create has `repeated` if the row that takes the id has the same digest.
+
         With `if_exists="replace"` the owner cancels the message that has the id and creates the new one in
-        one step. Guard: own producer group and no live lease.
+        one step. Guard: own producer group and no live lease; and no mark of a message with the same digest.
         """
 
     def reschedule(
@@ -510,6 +513,13 @@ class Store(Closable):
         version, or not at all.
         """
 
+    @abstractmethod
+    def scan_held(self, topic_uid: int, *, after: Message | None = None, limit: int) -> Page:
+        """All messages that name a holder, lapsed leases included, by holder and id.
+
+        Only these have a `ts` behind their `due`. Pages are read like those of `scan`.
+        """
+
     # Dead letters
 
     @abstractmethod
@@ -567,8 +577,12 @@ class Store(Closable):
 
         Records below the position were taken in before and are skipped. The others are written in their
         order: messages are created, and the first of an id counts; cancels and reschedules are made for
-        `producer_group`. At most 10,000 records in all. Raises `ClaimLost` unless every claim lives, and
-        `InvalidInput` if one of the records is not valid; then nothing was changed.
+        `producer_group`. A dead letter does not take its id here: it is kept under a new id, with its own
+        in the header `chronosDeadLetterId`. A cancel that finds no message waits for its `wait_ms` (at most
+        60 s) and keeps its id taken meanwhile: creates from other partitions are withdrawn, and one from its
+        own partition, which came after it, is accepted and ends the wait. At most 10,000 records in all.
+        Raises `ClaimLost` unless every claim lives, and `InvalidInput` if one of the records is not valid;
+        then nothing was changed.
         """
 
     @abstractmethod

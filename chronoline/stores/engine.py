@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from chronoline.core.change import Change
 from chronoline.core.expiry import DeathReason
-from chronoline.core.message import DeadLetter, Message, NewMessage
+from chronoline.core.message import DeadLetter, Header, Message, NewMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
@@ -46,6 +46,10 @@ class StoredRow(NamedTuple):
     due: int
     lock_session: str | None = None
     """The session that was granted the last lease; it stays when that session gives the message back."""
+    digest: bytes | None = None
+    """Of the message, as its producer gave it; the mark keeps it."""
+    early_cancel: str | None = None
+    """Of a mark: the partition of the cancel that waits for its create until `ts`."""
 
 
 class LeaseRequest(NamedTuple):
@@ -96,6 +100,22 @@ class InputMove(NamedTuple):
     partition: Partition
     upto: int
     tally: Tally
+
+
+class KeptLetter(NamedTuple):
+    """A dead letter that gets a new key, because a new message needs its id."""
+
+    key: Key
+    kept: Key
+    header: Header
+
+
+class EarlyCancel(NamedTuple):
+    """A cancel that found no message, and waits for it until a moment."""
+
+    key: Key
+    partition: str
+    until_ms: int
 
 
 class RowsHeld(Exception):
@@ -170,6 +190,29 @@ class Engine(Protocol[Connection]):
     ) -> None:
         """Sends messages that were just created to the dead letters."""
 
+    def keep_letters(
+        self, connection: Connection | None, topic: Topic, letters: Sequence[KeptLetter]
+    ) -> set[str]:
+        """Copies dead letters to new keys, with one more header, and answers the ids that it copied."""
+
+    def mark_early(
+        self,
+        connection: Connection | None,
+        topic: Topic,
+        cancels: Sequence[EarlyCancel],
+        producer_group: str,
+        now_ms: int,
+    ) -> set[str]:
+        """Makes marks that take their ids until a moment, where the id is free or so marked already.
+
+        Answers the ids of those that it made.
+        """
+
+    def free(
+        self, connection: Connection | None, topic: Topic, keys: Sequence[Key], now_ms: int
+    ) -> None:
+        """Turns dead letters and marks into marks that take no id; they only keep the version."""
+
     # Leases
 
     def reserve(
@@ -219,6 +262,9 @@ class Engine(Protocol[Connection]):
         self, topic: Topic, cell: Cell, after: tuple[int, str], end: int, limit: int
     ) -> list[Message]:
         """Messages of a cell in the order of (ts, id), behind `after` and before the moment `end`."""
+
+    def scan_held(self, topic: Topic, after: tuple[str, str], limit: int) -> list[Message]:
+        """Messages that name a holder, in the order of (holder, id), behind `after`."""
 
     def dead_letters(self, topic: Topic, after: tuple[int, str], limit: int) -> list[DeadLetter]:
         """The dead letters whose (died, id) lies behind `after`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from chronoline.core.change import DELETIONS, LEASE_OPERATIONS, Change
 from chronoline.core.limits import MIN_LEASE_MS, SETTLED_AFTER_MS
+from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import (
     Actor,
@@ -45,10 +46,15 @@ def settled(now_ms: int) -> int:
 def taken_until(topic: Topic, now_ms: int) -> int:
     """Until when the mark of a message that is deleted now keeps its id taken.
 
-    Without a dedupe time that is a moment that every clock has passed: the mark only keeps the version.
+    Without a dedupe time every clock has passed it: the mark only keeps the version.
     """
     dedupe_ms = topic.settings.dedupe_ms
-    return now_ms + dedupe_ms if dedupe_ms else max(0, settled(now_ms))
+    return now_ms + dedupe_ms if dedupe_ms else passed_by_all(now_ms)
+
+
+def passed_by_all(now_ms: int) -> int:
+    """A moment that every clock has passed."""
+    return max(0, settled(now_ms))
 
 
 def may_remove(topic: Topic, change: Change, now_ms: int) -> bool:
@@ -114,16 +120,23 @@ def explain_lease(row: StoredRow | None, version: int, request: LeaseRequest) ->
 
 
 def explain_create(
-    row: StoredRow | None, producer_group: str, replace: bool, now_ms: int
+    row: StoredRow | None, new: NewMessage, replace: bool, now_ms: int
 ) -> Refusal | None:
     """Why this message is not created, or None if it is allowed."""
-    actor = Producer(producer_group)
+    actor = Producer(new.producer_group)
     refusal = refusal_of(Operation.CREATE, actor, row, now_ms)
     if refusal is None or row is None or not replace:
         return refusal
     if row.life is Life.LIVE:
         return refusal_of(Operation.CANCEL, actor, row, now_ms)
-    return None if row.producer_group == producer_group else Refusal.NOT_OWNER
+    if row.life is Life.GONE and has_digest_of(row, new):
+        return refusal
+    return None if row.producer_group == new.producer_group else Refusal.NOT_OWNER
+
+
+def has_digest_of(row: StoredRow | None, new: NewMessage) -> bool:
+    """Whether a row was created with the digest of this message."""
+    return row is not None and row.digest is not None and row.digest == new.digest
 
 
 def judge(row: StoredRow | None, change: Change, now_ms: int, *, again: bool) -> Outcome:

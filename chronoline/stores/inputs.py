@@ -18,6 +18,11 @@ from typing import NamedTuple
 from chronoline.core.errors import ChronolineError
 from chronoline.core.message import NewMessage
 
+KEPT_ID_HEADER = "chronosDeadLetterId"
+"""The id of a dead letter until a new message took it."""
+MAX_EARLY_CANCEL_MS = 60_000
+"""A cancel waits at most this long for its create."""
+
 
 class ClaimLost(ChronolineError):
     """The claim on the input is over, or another has it; nothing was changed."""
@@ -27,6 +32,8 @@ class Cancel(NamedTuple):
     """A record that cancels a message of the pipe's."""
 
     id: str
+    wait_ms: int = 0
+    """How long it waits for a create from another partition if there is no such message."""
 
 
 class Reschedule(NamedTuple):
@@ -78,7 +85,7 @@ class Tally:
     """Counts of records by their outcome; each record that was taken in is in exactly one."""
 
     accepted: int = 0
-    """Became messages."""
+    """Became messages; also if a dead letter had their id."""
     ignored: int = 0
     """Their ids were on the timeline already."""
     rejected: int = 0
@@ -89,6 +96,8 @@ class Tally:
     """Moved a message."""
     missed: int = 0
     """Named a message that did not exist, or could not be changed any more."""
+    withdrawn: int = 0
+    """Would have become messages, but a cancel from another partition waited for them."""
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(*map(operator.add, astuple(self), astuple(other)))

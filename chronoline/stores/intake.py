@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from itertools import groupby
 from typing import Any, cast
 
@@ -21,10 +22,21 @@ from chronoline.core.limits import (
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Refusal
 from chronoline.core.permissions import Operation
+from chronoline.core.status import Life
 from chronoline.core.topic import Topic
 from chronoline.stores.checks import check_whole
-from chronoline.stores.engine import Engine, InputMove
+from chronoline.stores.engine import (
+    EarlyCancel,
+    Engine,
+    InputMove,
+    KeptLetter,
+    Key,
+    Partition,
+    StoredRow,
+)
 from chronoline.stores.inputs import (
+    KEPT_ID_HEADER,
+    MAX_EARLY_CANCEL_MS,
     Cancel,
     ClaimLost,
     Entry,
@@ -36,6 +48,8 @@ from chronoline.stores.inputs import (
     Tally,
 )
 from chronoline.stores.writer import Writer
+
+_KEPT_ID_CHARACTERS = 32
 
 
 class IntakeRun:
@@ -65,38 +79,83 @@ class IntakeRun:
                     f"partition {claim.partition} of {claim.source!r} is no longer {claim.holder!r}'s"
                 )
             fresh = [record for record in records if record.offset >= positions[partition]]
-            tally = self._do([record.entry for record in fresh])
+            tally = self._do(partition, [record.entry for record in fresh])
             taken.append(TakenIn(skipped=len(records) - len(fresh), tally=tally))
             moves.append(InputMove(partition, upto, tally))
         self._engine.move_inputs(self._connection, moves)
         return taken
 
-    def _do(self, entries: Iterable[Entry]) -> Tally:
+    def _do(self, partition: Partition, entries: Iterable[Entry]) -> Tally:
         counted: Counter[str] = Counter()
+        place = "{}/{}".format(*partition)
         # One statement writes neighbours of one kind.
         for kind, run in groupby(entries, key=type):
             if kind is NewMessage:
-                counted.update(self._create(cast(list[NewMessage], list(run))))
+                counted.update(self._create(cast(list[NewMessage], list(run)), place))
             elif kind is Rejected:
                 counted.update(self._reject(cast(Iterable[Rejected], run)))
             elif kind is Cancel:
-                counted.update(self._cancel(cast(Iterable[Cancel], run)))
+                counted.update(self._cancel(cast(list[Cancel], list(run)), place))
             elif kind is Reschedule:
                 counted.update(self._reschedule(cast(Iterable[Reschedule], run)))
         return Tally(**counted)
 
-    def _create(self, messages: Sequence[NewMessage]) -> dict[str, int]:
+    def _create(self, messages: Sequence[NewMessage], partition: str) -> Counter[str]:
         outcomes = self._writer.create(self._topic, messages, replace=False, now_ms=self._now_ms)
         invalid = next((each for each in outcomes if each.refusal is Refusal.INVALID), None)
         if invalid is not None:
             raise InvalidInput(f"message {invalid.id!r} is not valid: {invalid.reason}")
-        accepted = sum(outcome.done for outcome in outcomes)
-        return {"accepted": accepted, "ignored": len(outcomes) - accepted}
+        refused = [new for new, outcome in zip(messages, outcomes, strict=True) if not outcome.done]
+        counted = Counter(accepted=len(messages) - len(refused))
+        if refused:
+            counted += self._create_refused(refused, partition)
+        return counted
+
+    def _create_refused(self, messages: Sequence[NewMessage], partition: str) -> Counter[str]:
+        """Creates messages whose ids are free for the input, though a row has them.
+
+        A dead letter does not keep its id. A cancel that waits for a create meets one from another partition;
+        one from its own partition came after it, and is a new message.
+        """
+        firsts = {new.id: new for new in reversed(messages)}
+        keys = {each: self._key(each) for each in firsts}
+        rows = self._engine.rows(self._connection, self._topic, list(keys.values()))
+        waits = {
+            each: row.early_cancel
+            for each, row in rows.items()
+            if row.life is Life.GONE and row.ts > self._now_ms and row.early_cancel is not None
+        }
+        withdrawn = sum(waits.get(new.id, partition) != partition for new in messages)
+        freed = {each for each, waiting in waits.items() if waiting == partition}
+        freed |= self._keep_letters(
+            {each: row for each, row in rows.items() if row.life is Life.DEAD}
+        )
+        accepted = 0
+        if freed:
+            places = [keys[each] for each in firsts if each in freed]
+            self._engine.free(self._connection, self._topic, places, self._now_ms)
+            created = [new for each, new in firsts.items() if each in freed]
+            outcomes = self._writer.create(self._topic, created, replace=False, now_ms=self._now_ms)
+            accepted = sum(outcome.done for outcome in outcomes)
+        ignored = len(messages) - accepted - withdrawn
+        return Counter(accepted=accepted, withdrawn=withdrawn, ignored=ignored)
+
+    def _keep_letters(self, dead: Mapping[str, StoredRow]) -> set[str]:
+        """Gives dead letters new ids, and answers the ids that they had."""
+        letters = [self._letter(self._key(each), row.version) for each, row in dead.items()]
+        return self._engine.keep_letters(self._connection, self._topic, letters) if dead else set()
+
+    def _key(self, message_id: str) -> Key:
+        return bucket_of(message_id, self._topic.settings.buckets), message_id
+
+    def _letter(self, key: Key, version: int) -> KeptLetter:
+        """A dead letter with a new id, made from the old one and its version: it is never used twice."""
+        kept_id = sha256(f"{key[1]}/{version}".encode()).hexdigest()[:_KEPT_ID_CHARACTERS]
+        return KeptLetter(key, self._key(kept_id), (KEPT_ID_HEADER, key[1].encode()))
 
     def _reject(self, rejected: Iterable[Rejected]) -> dict[str, int]:
-        buckets = self._topic.settings.buckets
         placed = {each.message.id: each.message for each in rejected}
-        keys = [(bucket_of(each, buckets), each) for each in placed]
+        keys = [self._key(each) for each in placed]
         messages = [(bucket, placed[each]) for bucket, each in keys]
         made = self._engine.create(self._connection, self._topic, messages, False, self._now_ms)
         taken = next((each for each in placed if each not in made), None)
@@ -105,21 +164,41 @@ class IntakeRun:
         self._engine.reject(self._connection, self._topic, keys, self._now_ms)
         return {"rejected": len(placed)}
 
-    def _cancel(self, cancels: Iterable[Cancel]) -> dict[str, int]:
-        group = self._producer_group
-        changes = [Change(Operation.CANCEL, each.id, group) for each in cancels]
-        return self._control(Operation.CANCEL, "cancelled", changes)
+    def _cancel(self, cancels: Sequence[Cancel], partition: str) -> dict[str, int]:
+        done = self._change(Operation.CANCEL, [self._cancel_of(each.id) for each in cancels])
+        until_ms = {each.id: self._now_ms + each.wait_ms for each in cancels if each.wait_ms}
+        early = [
+            EarlyCancel(self._key(each), partition, until)
+            for each, until in until_ms.items()
+            if each not in done
+        ]
+        if early:
+            done += self._wait_for_creates(early)
+        return {"cancelled": len(done), "missed": len(cancels) - len(done)}
+
+    def _wait_for_creates(self, cancels: Sequence[EarlyCancel]) -> list[str]:
+        """Marks the ids of cancels that found nothing, and answers those that it cancelled after all.
+
+        A message that another transaction created meanwhile gets no mark, and can be cancelled.
+        """
+        marked = self._engine.mark_early(
+            self._connection, self._topic, cancels, self._producer_group, self._now_ms
+        )
+        left = [each.key[1] for each in cancels if each.key[1] not in marked]
+        return self._change(Operation.CANCEL, [self._cancel_of(each) for each in left])
+
+    def _cancel_of(self, message_id: str) -> Change:
+        return Change(Operation.CANCEL, message_id, self._producer_group)
 
     def _reschedule(self, moves: Iterable[Reschedule]) -> dict[str, int]:
         group = self._producer_group
         changes = [Change(Operation.RESCHEDULE, each.id, group, to=each.due) for each in moves]
-        return self._control(Operation.RESCHEDULE, "rescheduled", changes)
+        done = self._change(Operation.RESCHEDULE, changes)
+        return {"rescheduled": len(done), "missed": len(changes) - len(done)}
 
-    def _control(
-        self, operation: Operation, name: str, changes: Sequence[Change]
-    ) -> dict[str, int]:
-        done = self._writer.count_changed(operation, self._topic, changes, self._now_ms)
-        return {name: done, "missed": len(changes) - done}
+    def _change(self, operation: Operation, changes: Sequence[Change]) -> list[str]:
+        """Makes changes, and answers the ids of those that were made."""
+        return self._writer.change_some(operation, self._topic, changes, self._now_ms)
 
 
 def check_intakes(intakes: Sequence[Intake]) -> None:
@@ -143,6 +222,7 @@ def _check_record(record: InputRecord, upto: int) -> None:
         case NewMessage():
             return  # checked where it is created
         case Cancel():
+            check_whole("wait_ms", entry.wait_ms, 0, MAX_EARLY_CANCEL_MS)
             problem = id_problem(entry.id)
         case Reschedule():
             problem = id_problem(entry.id) or time_problem("due", entry.due)

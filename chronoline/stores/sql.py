@@ -102,6 +102,11 @@ class SqlEngine(Engine[Connection]):
         values = {"topic": topic.uid, "from": ts, "after": last_id, "end": end, "limit": limit}
         return [read_message(row) for row in self._read("scan", values | cell._asdict())]
 
+    def scan_held(self, topic: Topic, after: tuple[str, str], limit: int) -> list[Message]:
+        consumer, last_id = after
+        values = {"topic": topic.uid, "consumer": consumer, "after": last_id, "limit": limit}
+        return [read_message(row) for row in self._read("scan_held", values)]
+
     def dead_letters(self, topic: Topic, after: tuple[int, str], limit: int) -> list[DeadLetter]:
         died, last_id = after
         values = {"topic": topic.uid, "died": died, "after": last_id, "limit": limit}

@@ -379,6 +379,17 @@ class Timeline(Store):
                 break
         return _page(found, limit)
 
+    def scan_held(self, topic_uid: int, *, after: Message | None = None, limit: int) -> Page:
+        check_limit(limit)
+        behind = ("", "")
+        if after is not None:
+            holder = getattr(after, "lock_consumer", None)
+            if holder is None:
+                raise InvalidInput(f"after must be a Message with a holder, not {after!r}")
+            behind = (holder, after.id)
+        topic = self.topics.get(topic_uid)
+        return _page(self.engine.scan_held(topic, behind, limit + 1), limit)
+
     def dead_letters(
         self, topic_uid: int, *, after: DeadLetter | None = None, limit: int
     ) -> list[DeadLetter]:

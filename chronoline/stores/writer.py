@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -15,7 +16,14 @@ from chronoline.core.topic import Topic
 from chronoline.stores.batch import Batch, change_batch, message_batch
 from chronoline.stores.contract import NOTICE_HORIZON_MS, Notice
 from chronoline.stores.engine import ChangedRows, Engine, RowsHeld, StoredRow
-from chronoline.stores.guards import SETS_TIME, dues_of, explain_create, judge, refused
+from chronoline.stores.guards import (
+    SETS_TIME,
+    dues_of,
+    explain_create,
+    has_digest_of,
+    judge,
+    refused,
+)
 from chronoline.stores.topics import TopicCatalog
 
 _STATEMENT_BYTES = 16 * 1024 * 1024
@@ -52,7 +60,8 @@ class Writer:
         """Creates messages, and answers an outcome for each."""
 
         def explain(row: StoredRow | None, new: NewMessage) -> Outcome:
-            return refused(new.id, explain_create(row, new.producer_group, replace, now_ms))
+            outcome = refused(new.id, explain_create(row, new, replace, now_ms))
+            return dataclasses.replace(outcome, repeated=has_digest_of(row, new))
 
         batch = message_batch(topic, messages, now_ms)
         again = _not_again if replace else _exists_again
@@ -91,12 +100,14 @@ class Writer:
                 self.settle(batch, topic, chosen, made, explain, held=held, times=times)
         return batch.outcomes()
 
-    def count_changed(
+    def change_some(
         self, operation: Operation, topic: Topic, changes: Sequence[Change], now_ms: int
-    ) -> int:
-        """Makes changes of one operation, and answers how many were made, without a look at the others."""
+    ) -> list[str]:
+        """Makes changes of one operation, and answers the ids of those made, without a look at the others."""
         batch = change_batch(operation, topic, changes, now_ms)
-        return sum(len(self._change(topic, chosen, now_ms)[0]) for chosen in batch.rounds())
+        return [
+            each for chosen in batch.rounds() for each in self._change(topic, chosen, now_ms)[0]
+        ]
 
     def settle(
         self,

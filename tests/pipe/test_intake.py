@@ -45,7 +45,9 @@ def topic(store: Store) -> Topic:
     return store.create_topic("pipe", TopicSettings(dedupe_ms=0), now_ms=START_MS)
 
 
-def taker(store: Store, topic: Topic, partitions: int = 2) -> PipeIntake:
+def taker(
+    store: Store, topic: Topic, partitions: int = 2, *, early_cancel_ms: int = 0
+) -> PipeIntake:
     starts = dict.fromkeys(range(partitions), 0)
     until_ms = START_MS + 60_000
     claims = store.claim_inputs("pipe/in", starts, "node", until_ms=until_ms, now_ms=START_MS)
@@ -55,6 +57,7 @@ def taker(store: Store, topic: Topic, partitions: int = 2) -> PipeIntake:
         {claim.partition: claim for claim in claims},
         producer_group="pipe",
         source_topic="in",
+        early_cancel_ms=early_cancel_ms,
         now_ms=ManualClock().now_ms,
     )
 
@@ -99,6 +102,17 @@ def test_rows_are_applied_in_order(store: Store, topic: Topic) -> None:
     bodies = store.bodies(topic.uid, ["a", "c"], actor=System(), now_ms=START_MS).found
     assert bodies == {"a": b"v", "c": None}
     assert positions(store) == [7, 42]
+
+
+@pytest.mark.parametrize(
+    ("early_cancel_ms", "expected"),
+    [(0, Tally(missed=1, accepted=1)), (1_000, Tally(missed=1, withdrawn=1))],
+)
+def test_early_cancel_waits_if_it_is_set(
+    store: Store, topic: Topic, early_cancel_ms: int, expected: Tally
+) -> None:
+    rows = batch({"id": "a", "action": "cancel"}, {"id": "a", "partition": 1, "offset": 0})
+    assert taker(store, topic, early_cancel_ms=early_cancel_ms).take_in(rows) == expected
 
 
 def test_rejected_record_keeps_its_reason_and_origin(

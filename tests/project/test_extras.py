@@ -274,3 +274,13 @@ def test_declared_dependencies_are_imported() -> None:
 def test_imports_for_types_alone_do_not_count() -> None:
     source = "import a\nif TYPE_CHECKING:\n    import c\nelse:\n    import d\ndef f():\n    from e import g\n"
     assert sorted(imported(source)) == ["a", "d", "e"]
+
+
+@pytest.mark.parametrize("version", ["4.0.5", "4.1.4", "3.5.0"])
+def test_older_spark_is_named(tmp_path: Path, version: str) -> None:
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").write_text(f"__version__ = {version!r}\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import chronoline.spark.timeline"
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert f"Spark {version} is too old, 4.2 is needed: pip install" in found.stderr

@@ -48,7 +48,7 @@ _INPUTS: dict[str, dict[str, Any]] = {
     "renew_claims": {"claims": json.dumps([_CLAIM]), "until": NOW + 10_000, "now": NOW},
     "release_claims": {"claims": json.dumps([_CLAIM])},
     "positions": {"claims": json.dumps([_CLAIM]), "now": NOW},
-    "move_inputs": {"moves": json.dumps([["pipe/in", 0, 10, 1, 2, 3, 4, 5, 6]])},
+    "move_inputs": {"moves": json.dumps([["pipe/in", 0, 10, 1, 2, 3, 4, 5, 6, 7]])},
     "input_accounts": {"source": "pipe/in"},
     "forget_inputs": {"source": "pipe/in", "now": NOW},
     "beat": {"group": "pipe", "name": "node", "until": NOW + 1_000, "details": "{}"},
@@ -78,7 +78,7 @@ _ITEM = {
 _CELL = {"topic": TOPIC, "stripe": 3, "start": 12, "stop": 16, "limit": 500}
 _LEASE = {"horizon": NOW + 100, "consumer": CONSUMER, "session": "i/p.1", "lease_ms": 1_000}
 _ROW = {"no": 1_000}
-_NEW = (TOPIC, 5, 1, "new", NOW, NOW, None, GROUP, 0, None, None, b"x", NOW)
+_NEW = (TOPIC, 5, 1, "new", NOW, NOW, None, GROUP, 0, None, None, b"x", None, NOW)
 _PURGE = {"topic": TOPIC, "now": NOW, "settled": NOW - 3_000, "limit": 1_000}
 _LOOK = {
     "topic": TOPIC,
@@ -116,6 +116,7 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     ),
     "select": _CELL | {"max_ts": NOW},
     "select_held": _LOOK,
+    "scan_held": _LOOK,
     "select_owned": _LOOK,
     "next_ts": _CELL,
     "forecast": _CELL | _SPAN,
@@ -133,6 +134,10 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
         "keys": json.dumps([[bucket(each), each] for each in SMALL]),
         "now": NOW,
     },
+    "keep_letter": _ITEM | {"kept_bucket": 1, "kept_stripe": 0, "kept_id": "kept", "header": b"x"},
+    "keep_body": _ITEM | _ROW,
+    "mark_early": _ITEM | {"stripe": 1, "producer_group": GROUP, "partition": "pipe/in/0"},
+    "free": _ITEM,
     **_INPUTS,
 }
 
@@ -175,6 +180,7 @@ _NEWS = {
     "key": [None, b"k"],
     "headers": [None, None],
     "body": [b"x", None],
+    "digest": [None, b"d"],
     "replace": True,
 }
 
@@ -198,6 +204,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
     ),
     "select": CELLS | {"max_ts": NOW},
     "select_held": _LOOK,
+    "scan_held": _LOOK,
     "select_owned": _LOOK,
     "next_ts": CELLS,
     "forecast": CELLS | _SPAN,
@@ -213,6 +220,21 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "forget_topics": _DROPPED,
     "clock": {},
     "reject": _ITEMS,
+    "keep_letters": _ITEMS
+    | {
+        "kept_bucket": [1] * len(SMALL),
+        "kept_stripe": [0] * len(SMALL),
+        "kept_id": [f"kept {each}" for each in SMALL],
+        "header": [b"x"] * len(SMALL),
+    },
+    "mark_early": _ITEMS
+    | {
+        "stripe": [1] * len(SMALL),
+        "until": [NOW + 1_000] * len(SMALL),
+        "partition": ["pipe/in/0"] * len(SMALL),
+        "producer_group": GROUP,
+    },
+    "free": _ITEMS,
     **_INPUTS,
 }
 
@@ -220,7 +242,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
 
 _OF_BOTH: dict[str, frozenset[str]] = {
     **dict.fromkeys(["select", "next_ts", "forecast", "scan"], frozenset({"messages_due"})),
-    "select_held": frozenset({"messages_held"}),
+    **dict.fromkeys(["select_held", "scan_held"], frozenset({"messages_held"})),
     "select_owned": frozenset({"messages_owned"}),
     "dead_letters": frozenset({"messages_dead"}),
     "topics_without_dead_letters": frozenset({"messages_dead"}),
@@ -235,6 +257,8 @@ POSTGRES_INDEXES: dict[str, frozenset[str]] = {
             "lookup",
             "lease",
             "reject",
+            "keep_letters",
+            "free",
             "purge_dropped",
             "free_names",
             "forget_topics",
@@ -251,7 +275,17 @@ POSTGRES_INDEXES: dict[str, frozenset[str]] = {
 BY_NUMBER = "INTEGER PRIMARY KEY"
 SQLITE_INDEXES: dict[str, frozenset[str]] = {
     **dict.fromkeys(
-        [*_CHANGES, "row", "lookup", "due_at_version", "forget_topic"], frozenset({"messages_id"})
+        [
+            *_CHANGES,
+            "row",
+            "lookup",
+            "due_at_version",
+            "forget_topic",
+            "keep_letter",
+            "keep_body",
+            "free",
+        ],
+        frozenset({"messages_id"}),
     ),
     **dict.fromkeys(["take", "dead_letter", "resume"], frozenset({BY_NUMBER})),
     **_OF_BOTH,

@@ -48,6 +48,7 @@ CALLS: dict[str, Callable[[Line], object]] = {
     "scan": lambda line: line.store.scan(
         line.uid, line.topic.all_buckets, start=0, end=LATER, limit=10
     ),
+    "scan_held": lambda line: line.store.scan_held(line.uid, limit=10),
     "dead_letters": lambda line: line.dead(),
     "redrive": lambda line: line.redrive("dead", due=NOW),
     "discard": lambda line: line.discard("dead"),

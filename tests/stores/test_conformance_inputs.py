@@ -1,12 +1,14 @@
 """Accounts of inputs: each batch is taken in once, as a whole, and only by the holder of the claim."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import NewMessage
+from chronoline.core.permissions import System
 from chronoline.stores.contract import Store
 from chronoline.stores.inputs import (
     Cancel,
@@ -20,7 +22,7 @@ from chronoline.stores.inputs import (
     TakenIn,
     Tally,
 )
-from tests.stores.line import NOW, OWNERS, Line, MakeLine, new
+from tests.stores.line import NOW, OWNERS, Line, MakeLine, ids, new
 
 SOURCE = "pipe/orders"
 UNTIL = NOW + 10_000
@@ -167,6 +169,58 @@ def test_waiting_id_is_ignored_and_counted(line: Line) -> None:
     assert (line["x"].due, line["y"].due) == (NOW + 9, NOW)
 
 
+@pytest.mark.parametrize("dedupe_ms", [0, 60_000])
+def test_id_of_a_dead_letter_is_accepted_anew(make_line: MakeLine, dedupe_ms: int) -> None:
+    line = make_line(dedupe_ms=dedupe_ms)
+    held = claim(line.store)
+    large = b"x" * 100_000
+    died = new("x", body=large, key=b"k", headers=(("h", b"1"),))
+    take_in(line, intake(held, died, new("waiting", NOW + 9)))
+    assert line.bury(line.take(), "no use") == "done"
+    (before,) = line.store.dead_letters(line.uid, limit=10)
+    line.now += 5
+    again = [new("x", NOW + 7, body=b"2"), new("waiting"), new("x", body=b"3"), new("y", NOW + 8)]
+    assert tally(line, intake(held, *again, first=2)) == Tally(accepted=2, ignored=2)
+    (letter,) = line.store.dead_letters(line.uid, limit=10)
+    assert (letter.reason, letter.died) == ("no use", before.died)
+    assert letter.message.headers == (("h", b"1"), ("chronosDeadLetterId", b"x"))
+    assert (letter.message.key, letter.message.attempts) == (b"k", 1)
+    assert line["x"].version > before.message.version
+    kept = letter.message.id
+    bodies = line.store.bodies(line.uid, ["x", kept], actor=System(), now_ms=line.now)
+    assert bodies.found == {"x": b"2", kept: large}
+    assert line.store.redrive(line.uid, [kept], due=NOW, now_ms=line.now)[0].done
+    assert line.reserved() == [kept]
+
+
+def test_id_that_dies_again_keeps_both_letters(line: Line) -> None:
+    held = claim(line.store)
+    for number in range(3):
+        done = tally(line, intake(held, new("x", body=b"%d" % number), first=number))
+        assert done == Tally(accepted=1)
+        line.bury(line.take(), str(number))
+    letters = line.store.dead_letters(line.uid, limit=10)
+    assert sorted(each.reason for each in letters) == ["0", "1", "2"]
+    assert sum(each.message.id == "x" for each in letters) == 1
+
+
+def test_letter_of_another_producer_does_not_keep_the_id(line: Line) -> None:
+    line.put("x", producer_group="others")
+    line.bury(line.take())
+    assert tally(line, intake(claim(line.store), new("x"))) == Tally(accepted=1)
+    (letter,) = line.store.dead_letters(line.uid, limit=10)
+    assert letter.message.producer_group == "others"
+
+
+def test_failed_intake_keeps_the_letter_where_it_was(line: Line) -> None:
+    line.put("x", "taken")
+    (lease,) = [each.lease for each in line.reserve().leased if each.message.id == "x"]
+    line.bury(lease)
+    with pytest.raises(InvalidInput, match="'taken', which is taken"):
+        take_in(line, intake(claim(line.store), new("x"), Rejected(new("taken"))))
+    assert ids(line.store.dead_letters(line.uid, limit=10)) == ["x"]
+
+
 def test_controls_act_in_the_order_of_the_records(line: Line) -> None:
     held = claim(line.store)
     found = tally(
@@ -184,6 +238,98 @@ def test_controls_act_in_the_order_of_the_records(line: Line) -> None:
     )
     assert found == Tally(accepted=3, cancelled=1, rescheduled=1, missed=2)
     assert (line["x"].due, line["y"].due) == (NOW + 70, NOW + 60)
+
+
+# Early cancels
+
+WAIT_MS = 5_000
+
+
+def test_early_cancel_withdraws_creates_of_other_partitions(line: Line) -> None:
+    zero, one = claim(line.store, 0), claim(line.store, 1)
+    assert tally(line, intake(zero, Cancel("x", WAIT_MS))) == Tally(missed=1)
+    line.now += WAIT_MS - 1
+    assert tally(line, intake(one, new("x"), new("y"), new("x"))) == Tally(accepted=1, withdrawn=2)
+    assert ids_of(line, ["x", "y"]) == {"y"}
+    line.now += 1
+    assert tally(line, intake(one, new("x"), first=3)) == Tally(accepted=1)
+    accounts = {each.partition: each.tally for each in line.store.input_accounts(SOURCE)}
+    assert accounts == {0: Tally(missed=1), 1: Tally(accepted=2, withdrawn=2)}
+
+
+def test_create_from_the_partition_of_an_early_cancel_is_new(line: Line) -> None:
+    zero, one = claim(line.store, 0), claim(line.store, 1)
+    found = tally(line, intake(zero, Cancel("x", WAIT_MS), new("x", body=b"1"), new("x")))
+    assert found == Tally(missed=1, accepted=1, ignored=1)
+    assert tally(line, intake(one, new("x"), Cancel("x", WAIT_MS))) == Tally(ignored=1, cancelled=1)
+    assert tally(line, intake(one, new("x"), first=2)) == Tally(accepted=1)
+
+
+def test_cancel_of_what_was_there_does_not_wait(make_line: MakeLine) -> None:
+    line = make_line(dedupe_ms=60_000)
+    zero, one = claim(line.store, 0), claim(line.store, 1)
+    take_in(line, intake(one, new("fired"), new("cancelled", NOW + 9)))
+    line.ack(line.take())
+    twice = [Cancel("cancelled", WAIT_MS)] * 2
+    found = tally(line, intake(zero, *twice, Cancel("fired", WAIT_MS)))
+    assert found == Tally(cancelled=1, missed=2)
+    again = intake(one, new("fired"), new("cancelled"), first=2)
+    assert tally(line, again) == Tally(ignored=2)
+
+
+def test_leased_message_is_not_marked(line: Line) -> None:
+    line.put("x")
+    lease = line.take()
+    assert tally(line, intake(claim(line.store), Cancel("x", WAIT_MS))) == Tally(missed=1)
+    assert line.ack(lease) == ["done"]
+    assert tally(line, intake(claim(line.store, 1), new("x"))) == Tally(accepted=1)
+
+
+def test_later_early_cancel_waits_anew(line: Line) -> None:
+    zero, one = claim(line.store, 0), claim(line.store, 1)
+    take_in(line, intake(zero, Cancel("x", WAIT_MS)))
+    line.now += WAIT_MS - 1
+    take_in(line, intake(one, Cancel("x", WAIT_MS)))
+    line.now += 1
+    assert tally(line, intake(zero, new("x"), first=1)) == Tally(withdrawn=1)
+    assert tally(line, intake(one, new("x"), first=1)) == Tally(accepted=1)
+
+
+def test_id_of_an_early_cancel_is_taken_for_others(line: Line) -> None:
+    take_in(line, intake(claim(line.store), Cancel("x", WAIT_MS)))
+    assert line.create(new("x")) == ["exists"]
+    line.now += WAIT_MS
+    assert line.create(new("x")) == ["done"]
+
+
+def test_early_cancel_leaves_nothing_behind(line: Line) -> None:
+    take_in(line, intake(claim(line.store), Cancel("x", 1)))
+    assert line.store.purge(now_ms=NOW + 1) == 0
+    assert line.store.purge(now_ms=NOW + 10_000) == 1
+
+
+def test_a_cancel_waits_for_a_minute_at_most(line: Line) -> None:
+    for wait_ms in (-1, 60_001):
+        with pytest.raises(InvalidInput, match="wait_ms"):
+            take_in(line, intake(claim(line.store), Cancel("x", wait_ms)))
+
+
+def test_early_cancel_meets_a_create_that_comes_at_the_same_moment(
+    line: Line, other_store: Store
+) -> None:
+    other = Line(other_store, line.topic)
+    zero, one = claim(line.store, 0), claim(line.store, 1)
+    tallies = []
+    with ThreadPoolExecutor(2) as threads:
+        for number in range(30):
+            create = intake(zero, new(f"m{number}", NOW + 9), first=number)
+            cancel = intake(one, Cancel(f"m{number}", WAIT_MS), first=number)
+            both = [threads.submit(tally, line, create), threads.submit(tally, other, cancel)]
+            tallies += [each.result(timeout=30) for each in both]
+    total = sum(tallies, Tally())
+    assert (total.accepted, total.withdrawn) == (total.cancelled, total.missed)
+    assert total.accepted + total.withdrawn == 30
+    assert line.next_ts() is None
 
 
 def test_control_of_leased_or_foreign_messages_is_missed(line: Line) -> None:

@@ -3,8 +3,9 @@
 import pytest
 
 from chronoline.core.ids import bucket_of
-from chronoline.core.message import Message
+from chronoline.core.message import Message, NewMessage
 from chronoline.core.permissions import System
+from chronoline.stores.contract import IfExists
 from tests.stores.line import LEASE_MS, NOW, OWNERS, Line, MakeLine, ids, new, words
 
 DEDUPE = 1_000
@@ -130,6 +131,70 @@ def test_recreated_id_starts_above_its_mark(make_line: MakeLine) -> None:
     lease = line.take()
     line.ack(lease)
     assert line.put("a").version > lease.version + 1
+
+
+# Digests
+
+
+def repeated(line: Line, message: NewMessage, if_exists: IfExists = "refuse") -> tuple[str, bool]:
+    """Creates a message, and returns the answer and whether it was a repeat."""
+    (outcome,) = line.store.create(line.uid, [message], if_exists=if_exists, now_ms=line.now)
+    return outcome.refusal or "done", outcome.repeated
+
+
+def test_the_digest_tells_a_repeat_from_another_message(line: Line) -> None:
+    line.put("a", digest=b"1")
+    line.put("b")
+    assert repeated(line, new("a", digest=b"1")) == ("exists", True)
+    assert repeated(line, new("a", digest=b"2")) == ("exists", False)
+    assert repeated(line, new("a")) == ("exists", False)
+    assert repeated(line, new("b", digest=b"1")) == ("exists", False)
+    assert repeated(line, new("b")) == ("exists", False)
+
+
+@pytest.mark.parametrize("ending", ["ack", "cancel", "bury"])
+def test_the_digest_outlives_its_message(line: Line, ending: str) -> None:
+    line.put("a", digest=b"1")
+    match ending:
+        case "ack":
+            assert line.ack(line.take()) == ["done"]
+        case "bury":
+            assert line.bury(line.take()) == "done"
+        case _:
+            assert line.cancel("a") == ["done"]
+    assert repeated(line, new("a", digest=b"1")) == ("exists", True)
+    assert repeated(line, new("a", digest=b"2")) == ("exists", False)
+
+
+def test_a_new_message_has_a_digest_of_its_own(make_line: MakeLine) -> None:
+    line = make_line(dedupe_ms=DEDUPE)
+    line.put("a", digest=b"1")
+    line.cancel("a")
+    line.now += DEDUPE
+    assert line.create(new("a")) == ["done"]
+    assert repeated(line, new("a", digest=b"1")) == ("exists", False)
+
+
+def test_no_repeat_replaces_a_message_that_has_fired(line: Line) -> None:
+    line.put("a", digest=b"1")
+    assert repeated(line, new("a", digest=b"1"), "replace") == ("done", False)
+    lease = line.take()
+    assert repeated(line, new("a", digest=b"1"), "replace") == ("leased", True)
+    line.ack(lease)
+    assert repeated(line, new("a", digest=b"1"), "replace") == ("exists", True)
+    assert repeated(line, new("a", digest=b"2"), "replace") == ("done", False)
+
+
+def test_a_digest_is_short(line: Line) -> None:
+    (long, text) = line.store.create(
+        line.uid,
+        [new("a", digest=bytes(65)), new("b", digest="1")],
+        now_ms=NOW,
+    )
+    assert (long.reason, text.reason) == (
+        "digest has 65 bytes; at most 64 are allowed",
+        "digest must be bytes, not str",
+    )
 
 
 # Replace

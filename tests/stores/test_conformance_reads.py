@@ -384,3 +384,27 @@ def test_scan_continues_after_a_message_only(line: Line) -> None:
     nonsense: Any = "m1"
     with pytest.raises(InvalidInput, match="after must be a Message, not str"):
         line.store.scan(line.uid, line.topic.all_buckets, start=0, end=1, after=nonsense, limit=1)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_a_scan_of_held_messages(line: Line, limit: int) -> None:
+    line.put(*"abcdef")
+    wanted = [("f", "c1"), ("a", "c2"), ("c", "c1"), ("b", "c3")]
+    for message_id, consumer in wanted:
+        line.lease((message_id, NOW), consumer=consumer)
+    line.now += 2_000  # their leases lapse
+    line.lease(("b", NOW + 1), consumer="c4")
+    line.cancel("a")
+    found: list[Message] = []
+    while True:
+        page = line.store.scan_held(line.uid, after=found[-1] if found else None, limit=limit)
+        found += page.messages
+        if not page.more:
+            break
+    assert [(each.id, each.lock_consumer) for each in found] == [
+        ("c", "c1"),
+        ("f", "c1"),
+        ("b", "c4"),
+    ]
+    with pytest.raises(InvalidInput, match="after must be a Message with a holder"):
+        line.store.scan_held(line.uid, after=line["d"], limit=1)

@@ -79,7 +79,9 @@ METHODS: dict[str, Operation | None] = {
     "discard": Operation.DISCARD,
     # They hand out what the table's lines for leases allow already, or look without a body.
     **dict.fromkeys(("resume", "select", "lookup", "select_held", "select_owned", "next_ts")),
-    **dict.fromkeys(("count", "forecast", "scan", "dead_letters", "watch", "clock_ms", "close")),
+    **dict.fromkeys(
+        ("count", "forecast", "scan", "scan_held", "dead_letters", "watch", "clock_ms", "close")
+    ),
     **dict.fromkeys(("create_topic", "ensure_topic", "get_topic", "find_topic")),
     **dict.fromkeys(("list_topics", "delete_topic", "together")),
     # The methods of the operations call it.

@@ -36,6 +36,7 @@ from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.timestamps import show_moment
 from chronoline.stores.contract import MAX_BATCH, Store
 from chronoline.stores.factory import open_store
+from chronoline.stores.inputs import KEPT_ID_HEADER
 from chronoline.stores.members import pipe_groups, pipe_members
 
 _NOT_IN_THE_STORE = ("input", "output", "dead_letters", "spark")
@@ -171,6 +172,7 @@ def _messages(found: PipeStatus) -> Table:
         ("cancelled", f"{tally.cancelled:,}"),
         ("rescheduled", f"{tally.rescheduled:,}"),
         ("missed", f"{tally.missed:,}", "named a message that does not exist"),
+        ("withdrawn", f"{tally.withdrawn:,}", "cancelled before they came"),
         ("input lag", "?" if lag is None else f"{lag:,}", "records that wait for the intake"),
     ]
     for row in rows:
@@ -350,6 +352,7 @@ def _death(letter: DeadLetter) -> _Death:
 def _letter_json(letter: DeadLetter) -> dict[str, Any]:
     return {
         "id": letter.message.id,
+        "former_id": _former_id(letter),
         "died": show_moment(letter.died),
         "reason": letter.reason,
         **_death(letter)._asdict(),
@@ -361,8 +364,18 @@ def _letter_json(letter: DeadLetter) -> dict[str, Any]:
 def _letter_lines(letter: DeadLetter) -> str:
     death = _death(letter)
     origin = "" if death.topic is None else f"  {death.topic}/{death.partition}/{death.offset}"
-    first = f"{show_moment(letter.died)}  {letter.message.id}{origin}"
+    former_id = _former_id(letter)
+    former = "" if former_id is None else f" (was {former_id})"
+    first = f"{show_moment(letter.died)}  {letter.message.id}{former}{origin}"
     return f"{printable(first)}\n    {printable(_reason(letter, death))}"
+
+
+def _former_id(letter: DeadLetter) -> str | None:
+    """The id of a letter before a new message took it."""
+    match letter.message.headers:
+        case [*_, (name, bytes(value))] if name == KEPT_ID_HEADER:
+            return value.decode(errors="replace")
+    return None
 
 
 def _reason(letter: DeadLetter, death: _Death) -> str:

@@ -44,6 +44,7 @@ class IntakeWork:
     contract: Contract
     rows_per_trigger: int
     trigger_interval_ms: int
+    early_cancel_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class _TakeIn:
             self.work.claims,
             producer_group=self.work.pipe,
             source_topic=self.work.input.topic,
+            early_cancel_ms=self.work.early_cancel_ms,
             now_ms=SystemClock().now_ms,
         )
         for batch in batches:

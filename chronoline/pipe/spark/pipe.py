@@ -247,6 +247,7 @@ class Pipe(Closable):
             contract=contract_of(settings, self.topic),
             rows_per_trigger=settings.rows_per_trigger,
             trigger_interval_ms=settings.trigger_interval_ms,
+            early_cancel_ms=settings.early_cancel_ms,
         )
         return start_enqueue(self._spark, work, checkpoint=self._new_folder().as_uri())
 

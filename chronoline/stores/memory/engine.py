@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from chronoline.core.errors import StoreClosed
 from chronoline.core.expiry import DeathReason
-from chronoline.core.message import DeadLetter, Message
+from chronoline.core.message import DeadLetter, Message, NewMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life, Status, status_of
 from chronoline.core.topic import Topic
@@ -17,8 +17,10 @@ from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
 from chronoline.stores.engine import (
     Answer,
     ChangedRows,
+    EarlyCancel,
     Engine,
     InputMove,
+    KeptLetter,
     Key,
     LeaseRequest,
     NewRows,
@@ -28,10 +30,17 @@ from chronoline.stores.engine import (
     StoredRow,
     Taken,
 )
-from chronoline.stores.guards import explain, explain_create, explain_lease, may_remove, settled
+from chronoline.stores.guards import (
+    explain,
+    explain_create,
+    explain_lease,
+    may_remove,
+    passed_by_all,
+    settled,
+)
 from chronoline.stores.inputs import InputAccount, InputClaim, Tally
 from chronoline.stores.members import Member
-from chronoline.stores.memory.entries import Entry, apply, bury, is_waste, new_message, take
+from chronoline.stores.memory.entries import Entry, apply, bury, is_waste, mark, new_message, take
 from chronoline.stores.notices import LocalWatch, NoticeBoard
 from chronoline.stores.stripes import Cell
 
@@ -141,11 +150,11 @@ class MemoryEngine(Engine[None]):
             for bucket, new in messages:
                 old = entries.get(new.id)
                 row = old.row() if old else None
-                if explain_create(row, new.producer_group, replace, now_ms) is not None:
+                if explain_create(row, new, replace, now_ms) is not None:
                     continue
-                floor = self._topics[topic.uid].floor
-                version = max(now_ms, floor + 1, row.version + 1 if row else 0)
-                entries[new.id] = Entry(new_message(bucket, new, version), new.body)
+                version = self._first_version(topic, row, now_ms)
+                message = new_message(bucket, new, version)
+                entries[new.id] = Entry(message, new.body, digest=new.digest)
                 made[new.id] = version
         return made
 
@@ -180,6 +189,55 @@ class MemoryEngine(Engine[None]):
             entries = self._entries(topic) or {}
             for _, message_id in keys:
                 bury(entries[message_id], 0, DeathReason.REJECTED, now_ms)
+
+    def keep_letters(
+        self, connection: None, topic: Topic, letters: Sequence[KeptLetter]
+    ) -> set[str]:
+        done: set[str] = set()
+        with self._open():
+            entries = self._entries(topic) or {}
+            for (_, message_id), (bucket, kept_id), header in letters:
+                entry = entries.get(message_id)
+                if entry is None or entry.life is not Life.DEAD or kept_id in entries:
+                    continue
+                headers = (*entry.message.headers, header)
+                message = replace(entry.message, id=kept_id, bucket=bucket, headers=headers)
+                entries[kept_id] = replace(entry, message=message)
+                done.add(message_id)
+        return done
+
+    def mark_early(
+        self,
+        connection: None,
+        topic: Topic,
+        cancels: Sequence[EarlyCancel],
+        producer_group: str,
+        now_ms: int,
+    ) -> set[str]:
+        done: set[str] = set()
+        with self._open():
+            entries = self._entries(topic)
+            if entries is None:
+                return done
+            for (bucket, message_id), partition, until_ms in cancels:
+                old = entries.get(message_id)
+                if old is not None and not _may_mark_early(old, now_ms):
+                    continue
+                version = self._first_version(topic, old.row() if old else None, now_ms)
+                new = NewMessage(id=message_id, due=until_ms, producer_group=producer_group)
+                message = new_message(bucket, new, version)
+                entries[message_id] = Entry(message, None, Life.GONE, early_cancel=partition)
+                done.add(message_id)
+        return done
+
+    def free(self, connection: None, topic: Topic, keys: Sequence[Key], now_ms: int) -> None:
+        with self._open():
+            entries = self._entries(topic) or {}
+            for _, message_id in keys:
+                entry = entries.get(message_id)
+                if entry is not None and entry.life is not Life.LIVE:
+                    mark(entry, None, passed_by_all(now_ms))
+                    entry.session = entry.digest = entry.early_cancel = None
 
     # Leases
 
@@ -306,6 +364,15 @@ class MemoryEngine(Engine[None]):
             found = [e.message for e in self._live(topic, ranges) if e.message.ts < end]
         behind = [message for message in found if (message.ts, message.id) > after]
         return sorted(behind, key=lambda message: (message.ts, message.id))[:limit]
+
+    def scan_held(self, topic: Topic, after: tuple[str, str], limit: int) -> list[Message]:
+        def place(message: Message) -> tuple[str, str]:
+            return message.lock_consumer or "", message.id
+
+        with self._open():
+            live = [entry.message for entry in self._live(topic, topic.all_buckets)]
+        held = [each for each in live if each.lock_consumer is not None and place(each) > after]
+        return sorted(held, key=place)[:limit]
 
     # Dead letters and upkeep
 
@@ -468,6 +535,10 @@ class MemoryEngine(Engine[None]):
         with self._open():
             self._members.pop((group, name), None)
 
+    def _first_version(self, topic: Topic, row: StoredRow | None, now_ms: int) -> int:
+        floor = self._topics[topic.uid].floor
+        return max(now_ms, floor + 1, row.version + 1 if row else 0)
+
     def _entries(self, topic: Topic) -> dict[str, Entry] | None:
         timeline = self._topics.get(topic.uid)
         return None if timeline is None or timeline.deleted else timeline.entries
@@ -477,3 +548,9 @@ class MemoryEngine(Engine[None]):
             bucket = entry.message.bucket
             if entry.life is Life.LIVE and any(start <= bucket < stop for start, stop in ranges):
                 yield entry
+
+
+def _may_mark_early(entry: Entry, now_ms: int) -> bool:
+    """Whether an early cancel may take the id: it is free, or another early cancel has it."""
+    free = entry.message.ts <= now_ms or entry.early_cancel is not None
+    return entry.life is Life.GONE and free

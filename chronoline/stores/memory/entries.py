@@ -24,11 +24,21 @@ class Entry:
     death: str | None = None
     session: str | None = None
     """The session that was granted its last lease."""
+    digest: bytes | None = None
+    early_cancel: str | None = None
 
     def row(self) -> StoredRow:
         m = self.message
         return StoredRow(
-            self.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, self.session
+            self.life,
+            m.ts,
+            m.producer_group,
+            m.lock_consumer,
+            m.version,
+            m.due,
+            self.session,
+            self.digest,
+            self.early_cancel,
         )
 
 

@@ -23,6 +23,8 @@ from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
 from chronoline.stores.engine import (
     Answer,
     ChangedRows,
+    EarlyCancel,
+    KeptLetter,
     Key,
     LeaseRequest,
     NewRows,
@@ -32,7 +34,7 @@ from chronoline.stores.engine import (
     StoredRow,
     Taken,
 )
-from chronoline.stores.guards import explain_create, may_remove, settled
+from chronoline.stores.guards import explain_create, may_remove, passed_by_all, settled
 from chronoline.stores.notices import LocalWatch, NoticeBoard
 from chronoline.stores.postgres.listener import start_listening, write_notice
 from chronoline.stores.postgres.locked_rows import PATIENT_MS, LockedRows, Try
@@ -143,7 +145,7 @@ class PostgresEngine(SqlEngine[Connection]):
         free = [
             (bucket, new)
             for bucket, new in messages
-            if not explain_create(rows.get(new.id), new.producer_group, replace, now_ms)
+            if not explain_create(rows.get(new.id), new, replace, now_ms)
         ]
         return self.create(connection, topic, free, replace, now_ms) if free else {}
 
@@ -190,6 +192,43 @@ class PostgresEngine(SqlEngine[Connection]):
     ) -> None:
         self._write("reject", _key_columns(topic, keys) | {"now": now_ms}, connection)
 
+    def keep_letters(
+        self, connection: Connection | None, topic: Topic, letters: Sequence[KeptLetter]
+    ) -> set[str]:
+        buckets = topic.settings.buckets
+        old_ids = {letter.kept[1]: letter.key[1] for letter in letters}
+        values = _key_columns(topic, [letter.key for letter in letters]) | {
+            "kept_bucket": [letter.kept[0] for letter in letters],
+            "kept_stripe": [stripe_of(letter.kept[0], buckets) for letter in letters],
+            "kept_id": [letter.kept[1] for letter in letters],
+            "header": [pack_headers((letter.header,)) for letter in letters],
+        }
+        return {old_ids[kept_id] for (kept_id,) in self._write("keep_letters", values, connection)}
+
+    def mark_early(
+        self,
+        connection: Connection | None,
+        topic: Topic,
+        cancels: Sequence[EarlyCancel],
+        producer_group: str,
+        now_ms: int,
+    ) -> set[str]:
+        cancels = sorted(cancels)
+        values = _key_columns(topic, [cancel.key for cancel in cancels]) | {
+            "stripe": [stripe_of(cancel.key[0], topic.settings.buckets) for cancel in cancels],
+            "until": [cancel.until_ms for cancel in cancels],
+            "partition": [cancel.partition for cancel in cancels],
+            "producer_group": producer_group,
+            "now": now_ms,
+        }
+        return {each for (each,) in self._write("mark_early", values, connection)}
+
+    def free(
+        self, connection: Connection | None, topic: Topic, keys: Sequence[Key], now_ms: int
+    ) -> None:
+        values = _key_columns(topic, sorted(keys)) | {"until": passed_by_all(now_ms)}
+        self._write("free", values, connection)
+
     # Leases
 
     def reserve(
@@ -231,7 +270,7 @@ class PostgresEngine(SqlEngine[Connection]):
         self, connection: Connection | None, topic: Topic, keys: Sequence[Key]
     ) -> dict[str, StoredRow]:
         rows = self._read("rows", _key_columns(topic, keys), connection)
-        return {row[0]: StoredRow(Life(row[1]), *row[2:8]) for row in rows}
+        return {row[0]: StoredRow(Life(row[1]), *row[2:10]) for row in rows}
 
     def lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]:
         rows = self._read("lookup", _key_columns(topic, keys))
@@ -241,7 +280,7 @@ class PostgresEngine(SqlEngine[Connection]):
         self, topic: Topic, keys: Sequence[Key]
     ) -> dict[str, tuple[StoredRow, bytes | None]]:
         rows = self._read("bodies", _key_columns(topic, keys))
-        return {row[0]: (StoredRow(Life(row[1]), *row[2:8]), row[8]) for row in rows}
+        return {row[0]: (StoredRow(Life(row[1]), *row[2:10]), row[10]) for row in rows}
 
     def select(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, max_ts: int
@@ -404,6 +443,7 @@ def _new_columns(messages: NewRows, buckets: int) -> dict[str, list[Any]]:
         "key": [new.key for _, new in messages],
         "headers": [pack_headers(new.headers) for _, new in messages],
         "body": [new.body for _, new in messages],
+        "digest": [new.digest for _, new in messages],
     }
 
 

@@ -37,21 +37,23 @@ RETURNING uid;
 -- name: create
 -- Puts messages on the timeline if their ids are free, or if they replace messages that the owner may cancel.
 INSERT INTO chronoline.messages AS m
-    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, key, headers, body)
+    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, key, headers, body, digest)
 SELECT t.uid, unnest(%(bucket)b::integer[]), unnest(%(stripe)b::smallint[]),
     unnest(%(id)b::text[]), unnest(%(due)b::bigint[]), unnest(%(due)b::bigint[]),
     greatest(%(now)s, t.floor + 1),
     unnest(%(expires)b::bigint[]), unnest(%(producer_group)b::text[]), unnest(%(key)b::bytea[]),
-    unnest(%(headers)b::bytea[]), unnest(%(body)b::bytea[])
+    unnest(%(headers)b::bytea[]), unnest(%(body)b::bytea[]), unnest(%(digest)b::bytea[])
 FROM chronoline.topics t WHERE t.uid = %(topic)s AND t.dropped_at IS NULL
 ON CONFLICT (topic, bucket, id) DO UPDATE SET
     life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
     version = greatest(m.version + 1, excluded.version), producer_group = excluded.producer_group,
     lock_consumer = NULL, lock_session = NULL, death = NULL, key = excluded.key,
-    headers = excluded.headers, body = excluded.body
+    headers = excluded.headers, body = excluded.body, digest = excluded.digest,
+    early_cancel = NULL
 WHERE m.life = 1 AND m.ts <= %(now)s
     OR %(replace)s AND m.producer_group = excluded.producer_group
     AND (m.life <> 0 OR m.ts <= %(now)s OR m.lock_consumer IS NULL)
+    AND (m.life = 1 AND m.digest = excluded.digest) IS NOT TRUE
 RETURNING m.id, m.version;
 
 -- name: notify
@@ -318,7 +320,8 @@ RETURNING m.id, m.version + 1;
 
 -- name: rows
 -- The columns of some rows that the guards read.
-SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.lock_session
+SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.lock_session,
+    m.digest, m.early_cancel
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
 JOIN chronoline.messages m ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
 WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);
@@ -326,7 +329,7 @@ WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_
 -- name: bodies
 -- The columns of some rows that the guards read, with their bodies.
 SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.lock_session,
-    m.body
+    m.digest, m.early_cancel, m.body
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
 JOIN chronoline.messages m ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
 WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);
@@ -422,6 +425,15 @@ WHERE m.topic + 0 = %(topic)s AND m.stripe = %(stripe)s AND m.life = 0
     AND m.ts >= %(from)s AND m.ts < %(end)s AND m.bucket + 0 >= %(start)s AND m.bucket + 0 < %(stop)s
     AND (m.ts, m.id) > (%(from)s, %(after)s)
 ORDER BY m.ts, m.id LIMIT %(limit)s;
+
+-- name: scan_held
+-- The messages of a topic that name a holder, behind a place.
+SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
+    m.key, m.headers
+FROM chronoline.messages m
+WHERE m.topic + 0 = %(topic)s AND CASE WHEN m.life = 0 THEN m.lock_consumer END IS NOT NULL
+    AND (CASE WHEN m.life = 0 THEN m.lock_consumer END, m.id || '') > (%(consumer)s, %(after)s)
+ORDER BY CASE WHEN m.life = 0 THEN m.lock_consumer END, m.id || '' LIMIT %(limit)s;
 
 -- name: dead_letters
 -- The oldest dead letters.
@@ -565,14 +577,15 @@ UPDATE chronoline.inputs i SET
     position = greatest(i.position, (m->>2)::bigint), accepted = i.accepted + (m->>3)::bigint,
     ignored = i.ignored + (m->>4)::bigint, rejected = i.rejected + (m->>5)::bigint,
     cancelled = i.cancelled + (m->>6)::bigint, rescheduled = i.rescheduled + (m->>7)::bigint,
-    missed = i.missed + (m->>8)::bigint
+    missed = i.missed + (m->>8)::bigint, withdrawn = i.withdrawn + (m->>9)::bigint
 FROM jsonb_array_elements(%(moves)s::jsonb) m
 WHERE i.source = ANY (ARRAY[m->>0]) AND i.partition = (m->>1)::bigint
 RETURNING i.partition;
 
 -- name: input_accounts
 -- The accounts of a source.
-SELECT partition, position, holder, until_ms, accepted, ignored, rejected, cancelled, rescheduled, missed
+SELECT partition, position, holder, until_ms, accepted, ignored, rejected, cancelled, rescheduled, missed,
+    withdrawn
 FROM chronoline.inputs WHERE source = %(source)s ORDER BY partition;
 
 -- name: forget_inputs
@@ -585,6 +598,46 @@ RETURNING partition;
 UPDATE chronoline.messages m SET life = 2, death = 'rejected', ts = %(now)s, version = m.version + 1
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
 WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
+RETURNING m.id;
+
+-- name: keep_letters
+-- Copies dead letters to new keys, with one more header.
+INSERT INTO chronoline.messages
+    (topic, bucket, stripe, id, life, ts, due, version, attempts, expires, producer_group, lock_session,
+    death, key, headers, body, digest)
+SELECT m.topic, b.kept_bucket, b.kept_stripe, b.kept_id, m.life, m.ts, m.due, m.version, m.attempts,
+    m.expires, m.producer_group, m.lock_session, m.death, m.key,
+    coalesce(m.headers, ''::bytea) || b.header, m.body, m.digest
+FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(kept_bucket)b::integer[],
+    %(kept_stripe)b::smallint[], %(kept_id)b::text[], %(header)b::bytea[])
+    AS b(topic, bucket, id, kept_bucket, kept_stripe, kept_id, header)
+JOIN chronoline.messages m ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
+WHERE m.life + 0 = 2
+ON CONFLICT DO NOTHING
+RETURNING id;
+
+-- name: mark_early
+-- Makes the marks of cancels that wait for their creates.
+INSERT INTO chronoline.messages AS m
+    (topic, bucket, stripe, id, life, ts, due, version, producer_group, early_cancel)
+SELECT t.uid, unnest(%(bucket)b::integer[]), unnest(%(stripe)b::smallint[]), unnest(%(id)b::text[]), 1,
+    unnest(%(until)b::bigint[]), unnest(%(until)b::bigint[]), greatest(%(now)s, t.floor + 1),
+    %(producer_group)s, unnest(%(partition)b::text[])
+FROM chronoline.topics t WHERE t.uid = %(topic)s AND t.dropped_at IS NULL
+ON CONFLICT (topic, bucket, id) DO UPDATE SET
+    ts = excluded.ts, version = greatest(m.version + 1, excluded.version),
+    producer_group = excluded.producer_group, lock_consumer = NULL, lock_session = NULL, digest = NULL,
+    early_cancel = excluded.early_cancel
+WHERE m.life = 1 AND (m.ts <= %(now)s OR m.early_cancel IS NOT NULL)
+RETURNING m.id;
+
+-- name: free
+-- Turns dead letters and marks into marks that take no id.
+UPDATE chronoline.messages m SET
+    life = 1, ts = %(until)s, version = m.version + 1, key = NULL, headers = NULL, body = NULL,
+    lock_consumer = NULL, lock_session = NULL, death = NULL, digest = NULL, early_cancel = NULL
+FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
+WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 <> 0
 RETURNING m.id;
 
 -- name: beat

@@ -29,6 +29,8 @@ from chronoline.stores.contract import Capabilities, Counts, Notice, Result, Wat
 from chronoline.stores.engine import (
     Answer,
     ChangedRows,
+    EarlyCancel,
+    KeptLetter,
     Key,
     LeaseRequest,
     NewRows,
@@ -37,7 +39,7 @@ from chronoline.stores.engine import (
     StoredRow,
     Taken,
 )
-from chronoline.stores.guards import may_remove, settled
+from chronoline.stores.guards import may_remove, passed_by_all, settled
 from chronoline.stores.notices import LocalWatch, NoticeBoard
 from chronoline.stores.sql import (
     MESSAGE_WIDTH,
@@ -194,6 +196,67 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
         values = {"topic": topic.uid, "keys": json.dumps(keys), "now": now_ms}
         self._write("reject", values, connection)
 
+    def keep_letters(
+        self, connection: sqlite3.Connection | None, topic: Topic, letters: Sequence[KeptLetter]
+    ) -> set[str]:
+        done: set[str] = set()
+        with self._writing(connection) as inside:
+            for (bucket, message_id), (kept_bucket, kept_id), header in letters:
+                values = {"topic": topic.uid, "bucket": bucket, "id": message_id}
+                kept = {
+                    "kept_bucket": kept_bucket,
+                    "kept_stripe": stripe_of(kept_bucket, topic.settings.buckets),
+                    "kept_id": kept_id,
+                    "header": pack_headers((header,)),
+                }
+                row = inside.execute(_QUERIES["keep_letter"], values | kept).fetchone()
+                if row is None:
+                    continue
+                no, apart = row
+                if apart:
+                    inside.execute(_QUERIES["keep_body"], values | {"no": no})
+                done.add(message_id)
+        return done
+
+    def mark_early(
+        self,
+        connection: sqlite3.Connection | None,
+        topic: Topic,
+        cancels: Sequence[EarlyCancel],
+        producer_group: str,
+        now_ms: int,
+    ) -> set[str]:
+        done: set[str] = set()
+        with self._writing(connection) as inside:
+            found = inside.execute(_QUERIES["floor"], {"uid": topic.uid}).fetchone()
+            if found is None:
+                return done
+            common = {
+                "topic": topic.uid,
+                "producer_group": producer_group,
+                "version": max(now_ms, found[0] + 1),
+                "now": now_ms,
+            }
+            for (bucket, message_id), partition, until_ms in cancels:
+                values = {
+                    **common,
+                    "bucket": bucket,
+                    "stripe": stripe_of(bucket, topic.settings.buckets),
+                    "id": message_id,
+                    "partition": partition,
+                    "until": until_ms,
+                }
+                done.update(each for (each,) in inside.execute(_QUERIES["mark_early"], values))
+        return done
+
+    def free(
+        self, connection: sqlite3.Connection | None, topic: Topic, keys: Sequence[Key], now_ms: int
+    ) -> None:
+        common = {"topic": topic.uid, "until": passed_by_all(now_ms)}
+        rows = [{**common, "bucket": bucket, "id": message_id} for bucket, message_id in keys]
+        with self._writing(connection) as inside:
+            inside.executemany(_QUERIES["free"], rows)
+
     # Leases
 
     def reserve(
@@ -246,7 +309,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
                 values = {"topic": topic.uid, "bucket": bucket, "id": message_id}
                 row = inside.execute(_QUERIES["row"], values).fetchone()
                 if row is not None:
-                    found[message_id] = StoredRow(Life(row[0]), *row[1:7])
+                    found[message_id] = StoredRow(Life(row[0]), *row[1:9])
         return found
 
     def lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]:
@@ -268,7 +331,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
                 values = {"topic": topic.uid, "bucket": bucket, "id": message_id}
                 row = connection.execute(_QUERIES["row"], values).fetchone()
                 if row is not None:
-                    stored = StoredRow(Life(row[0]), *row[1:7])
+                    stored = StoredRow(Life(row[0]), *row[1:9])
                     found[message_id] = (stored, _body(connection, row[-3:]))
         return found
 
@@ -428,6 +491,7 @@ def _new_row(topic: Topic, bucket: int, new: NewMessage, now_ms: int) -> tuple[A
         new.key,
         pack_headers(new.headers),
         None if apart else new.body,
+        new.digest,
     )
 
 

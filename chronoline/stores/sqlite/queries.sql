@@ -34,36 +34,42 @@ UPDATE topics SET dropped_at = :now WHERE uid = :uid AND dropped_at IS NULL;
 -- name: create
 -- Puts a message on the timeline, if its id is free.
 INSERT INTO messages
-    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, apart, key, headers, body)
-VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?13, ?7, ?8, ?9, ?10, ?11, ?12)
+    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, apart, key, headers, body,
+    digest)
+VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?14, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
 ON CONFLICT (topic, bucket, id) DO UPDATE SET
     life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
     version = max(messages.version + 1, excluded.version), producer_group = excluded.producer_group,
     lock_consumer = NULL, lock_session = NULL, death = NULL, apart = excluded.apart,
-    key = excluded.key, headers = excluded.headers, body = excluded.body
+    key = excluded.key, headers = excluded.headers, body = excluded.body, digest = excluded.digest,
+    early_cancel = NULL
 WHERE messages.life = 1 AND messages.ts <= ?6
 RETURNING no, version;
 
 -- name: create_new
 -- The same for many at once, when no id is taken; a taken one is passed over.
 INSERT INTO messages
-    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, apart, key, headers, body)
-VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?13, ?7, ?8, ?9, ?10, ?11, ?12)
+    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, apart, key, headers, body,
+    digest)
+VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?14, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
 ON CONFLICT (topic, bucket, id) DO NOTHING;
 
 -- name: replace
 -- Cancels the message that has the id and creates the new one, for the owner.
 INSERT INTO messages
-    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, apart, key, headers, body)
-VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?13, ?7, ?8, ?9, ?10, ?11, ?12)
+    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, apart, key, headers, body,
+    digest)
+VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?14, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
 ON CONFLICT (topic, bucket, id) DO UPDATE SET
     life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
     version = max(messages.version + 1, excluded.version), producer_group = excluded.producer_group,
     lock_consumer = NULL, lock_session = NULL, death = NULL, apart = excluded.apart,
-    key = excluded.key, headers = excluded.headers, body = excluded.body
+    key = excluded.key, headers = excluded.headers, body = excluded.body, digest = excluded.digest,
+    early_cancel = NULL
 WHERE messages.life = 1 AND messages.ts <= ?6
     OR messages.producer_group = excluded.producer_group
     AND (messages.life <> 0 OR messages.ts <= ?6 OR messages.lock_consumer IS NULL)
+    AND (messages.life = 1 AND messages.digest = excluded.digest) IS NOT TRUE
 RETURNING no, version;
 
 -- name: put_body
@@ -237,7 +243,8 @@ RETURNING version + 1;
 
 -- name: row
 -- The columns of a row that the guards read, with its body.
-SELECT life, ts, producer_group, lock_consumer, version, due, lock_session, body, apart, no
+SELECT life, ts, producer_group, lock_consumer, version, due, lock_session, digest, early_cancel, body,
+    apart, no
 FROM messages INDEXED BY messages_id
 WHERE topic = :topic AND bucket = :bucket AND id = :id
     AND EXISTS (SELECT 1 FROM topics WHERE uid = :topic AND dropped_at IS NULL);
@@ -294,6 +301,14 @@ FROM messages INDEXED BY messages_due
 WHERE topic = :topic AND stripe = :stripe AND life = 0 AND ts >= :from AND ts < :end
     AND +bucket >= :start AND +bucket < :stop AND (ts, id) > (:from, :after)
 ORDER BY ts, id LIMIT :limit;
+
+-- name: scan_held
+-- The messages of a topic that name a holder, behind a place.
+SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers
+FROM messages INDEXED BY messages_held
+WHERE topic = :topic AND lock_consumer IS NOT NULL AND life = 0
+    AND (lock_consumer, id) > (:consumer, :after)
+ORDER BY lock_consumer, id LIMIT :limit;
 
 -- name: dead_letters
 -- The oldest dead letters.
@@ -382,13 +397,14 @@ UPDATE inputs SET
     position = max(position, m.value->>2), accepted = accepted + (m.value->>3),
     ignored = ignored + (m.value->>4), rejected = rejected + (m.value->>5),
     cancelled = cancelled + (m.value->>6), rescheduled = rescheduled + (m.value->>7),
-    missed = missed + (m.value->>8)
+    missed = missed + (m.value->>8), withdrawn = withdrawn + (m.value->>9)
 FROM json_each(:moves) m
 WHERE source = m.value->>0 AND partition = m.value->>1;
 
 -- name: input_accounts
 -- The accounts of a source.
-SELECT partition, position, holder, until_ms, accepted, ignored, rejected, cancelled, rescheduled, missed
+SELECT partition, position, holder, until_ms, accepted, ignored, rejected, cancelled, rescheduled, missed,
+    withdrawn
 FROM inputs WHERE source = :source ORDER BY partition;
 
 -- name: forget_inputs
@@ -403,6 +419,43 @@ WHERE no IN (
     SELECT m.no FROM json_each(:keys) key CROSS JOIN messages m INDEXED BY messages_id
     WHERE m.topic = :topic AND m.bucket = key.value->>0 AND m.id = key.value->>1
 );
+
+-- name: keep_letter
+-- Copies a dead letter to a new key, with one more header.
+INSERT INTO messages
+    (topic, bucket, stripe, id, life, ts, due, version, attempts, expires, producer_group, lock_session,
+    death, apart, key, headers, body, digest)
+SELECT topic, :kept_bucket, :kept_stripe, :kept_id, life, ts, due, version, attempts, expires,
+    producer_group, lock_session, death, apart, key, CAST(coalesce(headers, x'') || :header AS BLOB), body,
+    digest
+FROM messages INDEXED BY messages_id
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 2
+ON CONFLICT (topic, bucket, id) DO NOTHING
+RETURNING no, apart;
+
+-- name: keep_body
+-- Copies the large body of a dead letter to the row that keeps it.
+INSERT INTO bodies (no, body)
+SELECT :no, bodies.body FROM messages INDEXED BY messages_id JOIN bodies ON bodies.no = messages.no
+WHERE messages.topic = :topic AND messages.bucket = :bucket AND messages.id = :id;
+
+-- name: mark_early
+-- Makes the mark of a cancel that waits for its create.
+INSERT INTO messages (topic, bucket, stripe, id, life, ts, due, version, producer_group, early_cancel)
+VALUES (:topic, :bucket, :stripe, :id, 1, :until, :until, :version, :producer_group, :partition)
+ON CONFLICT (topic, bucket, id) DO UPDATE SET
+    ts = excluded.ts, version = max(messages.version + 1, excluded.version),
+    producer_group = excluded.producer_group, lock_consumer = NULL, lock_session = NULL,
+    digest = NULL, early_cancel = excluded.early_cancel
+WHERE messages.life = 1 AND (messages.ts <= :now OR messages.early_cancel IS NOT NULL)
+RETURNING id;
+
+-- name: free
+-- Turns a dead letter or a mark into a mark that takes no id.
+UPDATE messages INDEXED BY messages_id SET
+    life = 1, ts = :until, version = version + 1, lock_consumer = NULL, lock_session = NULL,
+    death = NULL, apart = 0, key = NULL, headers = NULL, body = NULL, digest = NULL, early_cancel = NULL
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND life <> 0;
 
 -- name: beat
 -- Says that a member is alive.

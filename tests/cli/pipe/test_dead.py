@@ -17,6 +17,7 @@ from tests.cli.pipe.command import pipe, printed, refusal, store_url
 DIED_MS = 1_767_225_600_000
 FIRST = {
     "id": "letter-0",
+    "former_id": None,
     "died": "2026-01-01T00:00:00.000Z",
     "reason": "rejected",
     "why": "header chronosDeadline is missing",
@@ -28,6 +29,7 @@ FIRST = {
 }
 LAST = {
     "id": "poison\x1b",
+    "former_id": None,
     "died": "2026-01-01T00:00:00.001Z",
     "reason": "attempts",
     "why": None,
@@ -83,6 +85,19 @@ def test_letters_are_listed_with_reason_and_origin(arguments: list[str]) -> None
 def test_letters_as_json(arguments: list[str]) -> None:
     first, _, last = json.loads(printed(*arguments, "--json"))
     assert (first, last) == (FIRST, LAST)
+
+
+def test_letter_that_gave_up_its_id_names_it(arguments: list[str], tmp_path: Path) -> None:
+    with open_store(store_url(tmp_path)) as store:
+        topic = store.find_topic("p")
+        assert topic is not None
+        (claim,) = store.claim_inputs("s", {3: 0}, "n", until_ms=DIED_MS + 1_000, now_ms=DIED_MS)
+        again = InputRecord(2, NewMessage(id="letter-0", due=DIED_MS))
+        store.take_in(topic.uid, [Intake(claim, [again], 3)], producer_group="p", now_ms=DIED_MS)
+    found = {each["former_id"]: each for each in json.loads(printed(*arguments, "--json"))}
+    kept = found["letter-0"]
+    assert kept == FIRST | {"id": kept["id"], "former_id": "letter-0"}
+    assert f"{kept['id']} (was letter-0)  a/topic/3/0" in printed(*arguments)
 
 
 def test_limit_shows_the_oldest_letters(arguments: list[str]) -> None:

@@ -20,8 +20,8 @@ from pyspark.sql.datasource import (
     StringContains,
 )
 
-from chronoline.core.ids import bucket_of
 from chronoline.core.limits import MAX_TIME_MS
+from chronoline.core.message import Message
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Status, status_of
 from chronoline.spark.timeline_filters import Wanted, narrow, split
@@ -57,6 +57,7 @@ def ranges(*pairs: tuple[int, int]) -> tuple[BucketRange, ...]:
         (GreaterThan(("due",), at(5_000)), 6, None),
         (EqualTo(("due",), at(5_000)), 5, None),
         (LessThan(("due",), at(5_000)), 0, None),
+        (EqualTo(("id",), "a"), 0, None),
         (LessThanOrEqual(("ts",), at(MAX_TIME_MS * 1_000)), 0, None),
         (LessThan(("ts",), at(-5_000)), 0, 0),
         (GreaterThan(("ts",), datetime(2026, 1, 1)), 0, None),
@@ -83,7 +84,6 @@ def test_where_on_the_timeline(condition: Filter, start: int, end: int | None) -
         (GreaterThan(("bucket",), 99), ()),
         (LessThan(("bucket",), -1), ()),
         (EqualTo(("bucket",), 99), ()),
-        (EqualTo(("id",), "a"), ranges((bucket_of("a", 64), bucket_of("a", 64) + 1))),
     ],
 )
 def test_which_buckets(condition: Filter, found: tuple[BucketRange, ...]) -> None:
@@ -121,6 +121,53 @@ def test_conditions_that_exclude_each_other_leave_nothing() -> None:
     assert not ALL.is_empty
 
 
+@pytest.mark.parametrize(
+    ("condition", "due_start", "due_end"),
+    [
+        (GreaterThan(("due",), at(5_000)), 6, None),
+        (EqualTo(("due",), at(5_000)), 5, 6),
+        (LessThan(("due",), at(5_000)), 0, 5),
+        (LessThanOrEqual(("due",), at(5_000)), 0, 6),
+        (LessThanOrEqual(("due",), at(MAX_TIME_MS * 1_000)), 0, None),
+    ],
+)
+def test_due_is_bounded(condition: Filter, due_start: int, due_end: int | None) -> None:
+    narrowed = narrow(ALL, condition, NOW)
+    assert (narrowed.due_start, narrowed.due_end) == (due_start, due_end)
+
+
+def test_a_scan_by_due_reads_held_messages_apart() -> None:
+    early = narrow(ALL, LessThan(("due",), at(5_000)), NOW)
+    assert (early.scan_end, early.with_held) == (5, True)
+    bounded = narrow(early, LessThan(("ts",), at(5_000)), NOW)
+    assert (bounded.scan_end, bounded.with_held) == (5, False)
+    assert (ALL.scan_end, ALL.with_held) == (None, False)
+
+
+def test_ids_are_those_that_all_conditions_name() -> None:
+    some = narrow(ALL, In(("id",), ("a", "b")), NOW)
+    assert some.ids == frozenset({"a", "b"})
+    assert narrow(some, EqualTo(("id",), "b"), NOW).ids == frozenset({"b"})
+    assert narrow(some, EqualTo(("id",), "c"), NOW).is_empty
+    assert [some.matches(message(0, 0, each), NOW) for each in ("a", "c")] == [True, False]
+
+
+def message(due: int, ts: int, message_id: str = "m") -> Message:
+    return Message(
+        id=message_id,
+        ts=ts,
+        due=due,
+        bucket=0,
+        producer_group="g",
+        lock_consumer="c" if ts > due else None,
+        version=1,
+        attempts=0,
+        expires=None,
+        key=None,
+        headers=(),
+    )
+
+
 orders = st.sampled_from([EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual])
 moments_us = st.integers(-3_000, 12_000)
 
@@ -147,10 +194,13 @@ def test_filter_keeps_every_matching_row(
     condition = kind((column,), at(us))
     narrowed = narrow(ALL, condition, now_ms)
     for due, leased_ms in product(range(10), (0, 3)):
-        ts = due + leased_ms
-        if holds(condition, at((ts if column == "ts" else due) * 1_000)):
-            assert narrowed.start <= ts
-            assert narrowed.end is None or ts < narrowed.end
+        found = message(due, due + leased_ms)
+        scanned = narrowed.scan_end is None or found.ts < narrowed.scan_end
+        if holds(condition, at((found.ts if column == "ts" else due) * 1_000)):
+            assert narrowed.matches(found, now_ms)
+            assert scanned or (narrowed.with_held and leased_ms)
+        else:
+            assert not narrowed.matches(found, now_ms)
 
 
 @given(ts=st.integers(0, 9), locked=st.booleans(), now_ms=st.integers(0, 9))

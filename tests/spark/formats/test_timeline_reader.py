@@ -115,18 +115,75 @@ def test_status_and_time_and_buckets_as_options(
     assert found(buckets="0-2", start="+300d") == set()
 
 
+def test_id_and_due_as_options(spark: SparkSession, any_timeline: Timeline) -> None:
+    line = any_timeline
+    line.put_many(20)
+    line.put(NewMessage(id="taken", due=line.now), NewMessage(id="late", due=line.now + 1))
+    line.store.lease(
+        line.topic.uid, [("taken", line.now)], consumer="c", lease_ms=9 * HOUR_MS, now_ms=line.now
+    )
+
+    def found(**options: Any) -> list[str]:
+        frame = line.read(spark, **options).schema("id STRING, value BINARY").load()
+        return sorted(row.id for row in frame.collect())
+
+    assert found(id="m7") == ["m7"]
+    assert found(id="m7", status="available") == []
+    assert found(id="m") == []
+    assert found(dueTo=moment(line.now + 1).isoformat()) == ["taken"]
+    assert found(dueTo="+30m", status="processing") == ["taken"]
+    second = moment(line.now + HOUR_MS + 2_000)
+    assert found(dueFrom="-1h", dueTo=second.isoformat()) == ["late", "m0", "m1", "taken"]
+    end = moment(line.now + HOUR_MS).isoformat()
+    assert found(dueTo=second.isoformat(), end=end) == ["late"]
+
+
+def test_registered_format_has_a_task_for_each_core(
+    spark: SparkSession, timeline: Timeline
+) -> None:
+    timeline.put_many(100)
+    session = spark.newSession()
+    for cores in (None, "5"):
+        if cores:
+            session.conf.set("spark.sql.leafNodeDefaultParallelism", cores)
+        register(session)
+        read = timeline.read(session).load()
+        wanted = int(cores or spark.conf.get("spark.sql.leafNodeDefaultParallelism") or 0)
+        assert read.rdd.getNumPartitions() == wanted
+
+
+def test_registering_pushes_conditions_unless_that_is_set(spark: SparkSession) -> None:
+    setting = "spark.sql.python.filterPushdown.enabled"
+    fresh, given = spark.newSession(), spark.newSession()
+    given.conf.set(setting, "false")
+    for session in (fresh, given):
+        register(session)
+    assert [each.conf.get(setting) for each in (fresh, given)] == ["true", "false"]
+
+
 @pytest.mark.parametrize("pushed", [True, False])
 def test_conditions_find_the_same_pushed_or_not(
     spark: SparkSession, timeline: Timeline, pushed: bool
 ) -> None:
     timeline.put_many(50)
+    version = timeline.message("m0").version
+    timeline.store.lease(
+        timeline.topic.uid,
+        [("m0", version)],
+        consumer="c",
+        lease_ms=HOUR_MS,
+        now_ms=timeline.now + HOUR_MS,
+    )
     third = moment(timeline.now + HOUR_MS + 3_000)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", pushed)
     try:
-        frame = timeline.read(spark).schema("id STRING, ts TIMESTAMP, status STRING").load()
+        columns = "id STRING, due TIMESTAMP, ts TIMESTAMP, status STRING"
+        frame = timeline.read(spark).schema(columns).load()
+        due = frame.where(F.col("due") <= F.lit(third)).collect()
+        assert sorted(row.id for row in due) == ["m0", "m1", "m2", "m3"]
         assert [row.id for row in frame.where("id = 'm7'").collect()] == ["m7"]
         early = frame.where((F.col("ts") <= F.lit(third)) & (F.col("status") == "waiting"))
-        assert sorted(row.id for row in early.collect()) == ["m0", "m1", "m2", "m3"]
+        assert sorted(row.id for row in early.collect()) == ["m1", "m2", "m3"]
         assert frame.where("status = 'available'").count() == 0
         assert frame.where("id = 'm7' AND id = 'm8'").count() == 0
     finally:
@@ -198,7 +255,7 @@ def test_large_bodies_come_in_small_pages(timeline: Timeline) -> None:
         ({"buckets": "all"}, "option 'buckets'"),
         ({"partitions": "0"}, "option 'partitions' .* a whole number from 1"),
         ({"start": "2026-01-01T00:00:00"}, "option 'start' .* a time with its zone"),
-        ({"strat": "now"}, "has no option 'strat' here; it has: buckets, end, partitions"),
+        ({"strat": "now"}, "has no option 'strat' here; it has: buckets, dueFrom, dueTo, end"),
         ({"store": "memory:"}, "lives in one process"),
         ({"view": "forecast", "step": "0s"}, "option 'step' .* at least 1 ms"),
         ({"view": "forecast", "from": "+2h"}, "'to' lies before option 'from'"),
@@ -252,7 +309,5 @@ def test_conditions_narrow_what_the_tasks_read(timeline: Timeline) -> None:
         GreaterThanOrEqual(("ts",), moment(timeline.now + 5)),
     ]
     assert list(made.pushFilters(conditions)) == conditions
-    (partition,) = made.partitions()
-    ((start, stop),) = partition.value
-    assert stop == start + 1
+    assert [each.value for each in made.partitions()] == [("m7",)]
     assert made.wanted.start == timeline.now + 5

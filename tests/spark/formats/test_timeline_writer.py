@@ -1,5 +1,6 @@
 """Writing to a timeline: what arrives, what is refused, and that repetition adds nothing."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -16,11 +17,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from chronoline.core.errors import InvalidInput, OutcomeUnknown, StoreBusy
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Outcome
-from chronoline.spark import timeline_writer
 from chronoline.spark.options import Options
 from chronoline.spark.timeline_reader import TimelineTarget
 from chronoline.spark.timeline_writer import (
-    Attempt,
     WritePlan,
     Written,
     plan_writing,
@@ -183,14 +182,6 @@ def plan(timeline: Timeline, *, streaming: bool = False, **options: str) -> Writ
     return plan_writing(given, schema, False, streaming=streaming)
 
 
-@pytest.fixture
-def second_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    def this_attempt(plan: WritePlan) -> Attempt:
-        return Attempt(plan.write, 0, "1", True)
-
-    monkeypatch.setattr(timeline_writer, "this_attempt", this_attempt)
-
-
 def fire_all(timeline: Timeline) -> None:
     grant = timeline.store.reserve(
         timeline.topic.uid,
@@ -215,31 +206,52 @@ def test_repeated_task_generates_the_same_ids(timeline: Timeline) -> None:
     assert write_task(plan(timeline, ids="made"), iter([batch(timeline, None)])).created == 1
 
 
-@pytest.mark.usefixtures("second_attempt")
-def test_repeated_task_counts_delivered_messages_as_repeated(timeline: Timeline) -> None:
-    planned = plan(timeline)
-    write_task(planned, iter([batch(timeline, "a", "b")]))
+@pytest.mark.parametrize("streaming", [False, True])
+def test_delivered_messages_are_repeated_not_refused(timeline: Timeline, streaming: bool) -> None:
+    write_task(plan(timeline, streaming=streaming), iter([batch(timeline, "a", "b")]))
     fire_all(timeline)
-    again = write_task(planned, iter([batch(timeline, "a", "b", "c")]))
-    assert again == Written(created=1, repeated=2)
+    again = plan(timeline, streaming=streaming)
+    assert write_task(again, iter([batch(timeline, "a", "b", "c")])) == Written(
+        created=1, repeated=2
+    )
     assert timeline.ids() == {"c"}
 
 
-def test_other_task_is_refused_a_delivered_id(timeline: Timeline) -> None:
-    write_task(plan(timeline), iter([batch(timeline, "a")]))
-    fire_all(timeline)
-    again = write_task(plan(timeline), iter([batch(timeline, "a")]))
-    assert (again.refused, [each.id for each in again.shown]) == (1, ["a"])
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("fired", [False, True])
+def test_another_message_under_a_taken_id_is_refused(
+    timeline: Timeline, streaming: bool, fired: bool
+) -> None:
+    write_task(plan(timeline, streaming=streaming), iter([batch(timeline, "a")]))
+    if fired:
+        fire_all(timeline)
+    other = batch(timeline, "a", value=b"other")
+    later = batch(dataclasses.replace(timeline, now=timeline.now + 1), "a")
+    for each in (other, later):
+        again = write_task(plan(timeline, streaming=streaming), iter([each]))
+        assert (again.repeated, again.refused) == (0, 1)
+        assert [each.refusal for each in again.shown] == ["exists"]
 
 
-@pytest.mark.usefixtures("second_attempt")
-def test_repeated_task_is_refused_another_body(timeline: Timeline) -> None:
-    write_task(plan(timeline), iter([batch(timeline, "a")]))
-    again = write_task(plan(timeline), iter([batch(timeline, "a", value=b"other")]))
-    assert again.refused == 1
+def test_another_message_in_the_same_batch_is_refused(timeline: Timeline) -> None:
+    both = pa.concat_batches([batch(timeline, "a", "a"), batch(timeline, "a", value=b"other")])
+    done = write_task(plan(timeline, streaming=True), iter([both]))
+    assert (done.created, done.repeated, done.refused) == (1, 1, 1)
 
 
-@pytest.mark.usefixtures("second_attempt")
+def test_a_due_from_the_time_of_the_write_makes_no_other_message(timeline: Timeline) -> None:
+    undated = pa.record_batch({"id": ["a"], "due": pa.array([None], TIME)})
+    for streaming, expected in ((True, Written(created=1)), (True, Written(repeated=1))):
+        delayed = plan(timeline, streaming=streaming, delay="1h")
+        assert write_task(delayed, iter([undated])) == expected
+
+
+def test_equal_message_that_came_another_way_is_repeated(timeline: Timeline) -> None:
+    timeline.put(NewMessage(id="a", due=timeline.now, body=b"v"))
+    done = write_task(plan(timeline), iter([batch(timeline, "a")]))
+    assert done == Written(repeated=1)
+
+
 def test_repeated_replacement_of_a_leased_message_succeeds(timeline: Timeline) -> None:
     planned = plan(timeline, ifExists="replace")
     write_task(planned, iter([batch(timeline, "a")]))
@@ -349,6 +361,19 @@ def test_a_stream_that_lost_its_checkpoint_adds_nothing(
     version = timeline.message("a").version
     stream(spark, timeline, source, tmp_path / "second")
     assert (timeline.ids(), timeline.message("a").version) == ({"a"}, version)
+
+
+def test_a_stream_fails_if_another_message_has_a_delivered_id(
+    spark: SparkSession, timeline: Timeline, source: Path, tmp_path: Path
+) -> None:
+    stream(spark, timeline, source, tmp_path / "checkpoint")
+    timeline.store.cancel(
+        timeline.topic.uid, ["a", "b"], producer_group="default", now_ms=timeline.now
+    )
+    other = frame(spark, rows(timeline, "a", value=b"other"))
+    other.write.mode("append").parquet(str(source))
+    with pytest.raises(StreamingQueryException, match="refused: 'a': a message with this id"):
+        stream(spark, timeline, source, tmp_path / "checkpoint")
 
 
 # Refusals on the driver
