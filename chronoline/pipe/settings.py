@@ -232,7 +232,7 @@ class PipeSettings(Settings):
     """The time between two batches of the intake. Messages with a shorter delay are late."""
 
     receipts: OptionalText = None
-    """A folder for receipts as Parquet: id, due, fired, lateness, node. None: they are only counted."""
+    """A folder for receipts as Parquet, one row for each message. None: messages are only counted."""
     metrics: Address = ""
     """host:port of the metrics for Prometheus. Empty: none are served."""
     clock_bound_ms: DurationMs = Field(default=CLOCK_BOUND_MS, ge=1, le=_DAY_MS)
