@@ -120,7 +120,7 @@ def _read(members: Iterable[Member]) -> Iterable[LaneTask]:
 class TaskAccounts:
     """The counts of a pipe's tasks.
 
-    The counts of ended tasks are added to the pipe's own counts, which name these tasks as included until their
+    The counts of ended tasks are added to the pipe's own, which name these tasks as included until their
     members are removed. So each message counts once, whatever is killed between two of these steps. A dead
     task that has not ended, since it was killed or hangs, is included before the store forgets it.
     """

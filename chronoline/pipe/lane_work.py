@@ -200,6 +200,8 @@ class _LaneTurn:
                 self._look()
             except ChronolineError:
                 continue  # the lane notices by itself
+            except Exception:
+                logger.exception("the heartbeat of %s failed", self._task.name)
 
     def _look(self) -> None:
         """Shows life, and reads the stop flag, the term and the buckets of this task."""

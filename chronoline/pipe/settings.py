@@ -395,8 +395,11 @@ def _servers(place: Place) -> set[str]:
 
 
 def _master_problem(settings: PipeSettings) -> str | None:
+    return master_problem(settings, settings.spark.master)
+
+
+def master_problem(settings: PipeSettings, master: str | None) -> str | None:
     """Tasks on other machines cannot open files of this one."""
-    master = settings.spark.master
     if master is None or master == "local" or master.startswith(("local[", "local-cluster[")):
         return None
     places = {

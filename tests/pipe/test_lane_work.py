@@ -126,7 +126,13 @@ def rival(
     store: Store, topic: Topic, *, first: int, until_ms: int | None = None, **more: Any
 ) -> None:
     """Another task that beats; by default the successor in the other lane."""
-    chosen = {"node": "a", "lane": 1, "piece": 0, "attempt": 8, "window": first} | more
+    chosen: dict[str, Any] = {
+        "node": "a",
+        "lane": 1,
+        "piece": 0,
+        "attempt": 8,
+        "window": first,
+    } | more
     until_ms = now_ms() + HOUR_MS if until_ms is None else until_ms
     LaneTask(**chosen, first=first, until_ms=until_ms).beat(store, topic, now_ms())
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from chronoline.pipe import receipts
 from chronoline.pipe.receipts import Fired, Receipts, as_batch, receipts_url
 
 FIRED = [Fired("a", 7, 1_000, 1_002, False), Fired("b", 8, 2_000, 2_000, True)]
@@ -75,7 +75,7 @@ def test_old_journals_are_collected_at_the_end_of_a_task(
 ) -> None:
     with Receipts(tmp_path.as_uri()) as written:
         written.write(FIRED, "n")
-    monkeypatch.setattr(receipts.time, "time", lambda: 1e12)
+    monkeypatch.setattr(time, "time", lambda: 1e12)
     with Receipts(tmp_path.as_uri()):
         pass
     assert len(rows(tmp_path)) == 2

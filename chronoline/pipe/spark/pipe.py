@@ -19,8 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
-import tempfile
 import threading
 import time
 import uuid
@@ -55,12 +53,19 @@ from chronoline.pipe.spark.expressions import Contract
 from chronoline.pipe.spark.kafka_clock import KafkaClock
 from chronoline.pipe.spark.lane_query import start_lane
 from chronoline.pipe.spark.queries import SPARK_IS_GONE, SupervisedQuery
-from chronoline.pipe.spark.session import build_session, is_stopped, session_problems, slots_needed
+from chronoline.pipe.spark.session import (
+    PipeSession,
+    build_session,
+    is_stopped,
+    session_problems,
+    slots_needed,
+)
 from chronoline.pipe.spark.workers import warm_up
 from chronoline.pipe.status import read_status
 from chronoline.pipe.upkeep import PipeUpkeep
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.metrics import MetricsServer
+from chronoline.runtime.process_folder import ProcessFolder
 from chronoline.runtime.service import Closable
 from chronoline.spark import register
 from chronoline.stores.factory import open_store
@@ -101,10 +106,9 @@ class Pipe(Closable):
 
     def _open(self, opened: contextlib.ExitStack, spark: SparkSession | None) -> None:
         settings = self.settings
-        self._folder = Path(tempfile.mkdtemp(prefix="chronoline-pipe-"))
-        opened.callback(shutil.rmtree, self._folder, ignore_errors=True)
-        self._spark = spark or build_session(settings)
-        self._own_session = spark is None
+        self._folder = opened.enter_context(ProcessFolder("chronoline-pipe-")).path
+        session = build_session(settings) if spark is None else PipeSession(spark, is_own=False)
+        self._spark, self._own_session = session
         if self._own_session:
             opened.callback(self._stop_spark)
         problems = session_problems(self._spark, settings)
