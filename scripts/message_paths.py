@@ -224,7 +224,7 @@ def pipe(recorder: Recorder, folder: Path) -> None:
         out.create_topic("out", partitions=1)
         topic = store.create_topic("p", TopicSettings(buckets=8, dedupe_ms=0), now_ms=_now_ms())
         until_ms = _now_ms() + _HOUR_MS
-        store.beat(pipe_group(topic), "node", until_ms=until_ms, now_ms=_now_ms())
+        group = pipe_group(topic)
         claims = store.claim_inputs("p/in", {0: 0}, "node", until_ms=until_ms, now_ms=_now_ms())
         taker = PipeIntake(
             store,
@@ -241,7 +241,7 @@ def pipe(recorder: Recorder, folder: Path) -> None:
             topic_uid=topic.uid,
             output=Place.of_log("out", output),
             lane=0,
-            lanes=1,
+            lanes=2,
             ranges=1,
             window_ms=400,
             look_ms=10,
@@ -255,11 +255,17 @@ def pipe(recorder: Recorder, folder: Path) -> None:
                 pa.array([value], field.type) for value, field in zip(row, _COLUMNS, strict=True)
             ]
             taker.take_in(pa.RecordBatch.from_arrays(columns, schema=_COLUMNS))
+            store.beat(group, "node", until_ms=until_ms, now_ms=_now_ms())
+            task = threading.Thread(target=work.serve, args=(0, offset))
+            task.start()
             deadline = time.monotonic() + _PATIENCE_S
-            while time.monotonic() < deadline:
-                if work.serve(0, "a").num_rows > 1:
-                    return
-            raise TimeoutError("no window published the record")
+            while store.next_ts(topic.uid, topic.all_buckets) is not None:
+                if time.monotonic() > deadline:
+                    raise TimeoutError("no task published the record")
+                time.sleep(_SOON_MS / 1000)
+            store.ask_to_stop(group, "node")
+            task.join()
+            store.leave(group, "node")
 
         passes(0)
         for offset in range(1, PASSES + 1):

@@ -39,6 +39,7 @@ DEFAULT_LOCK_TIMEOUT_MS = 5_000
 _LOOK_EVERY_S = 0.1
 _MOST_CONNECTIONS = 8
 _TRIES = 5
+_RANDOM = random.Random()  # the state of the caller's own is left alone
 _SESSION_LOOKS = 5
 NO_LISTEN = (
     "the database is behind a pooler that keeps no sessions, as PgBouncer does in transaction mode, and "
@@ -219,7 +220,7 @@ class PostgresDatabase:
                     raise StoreUnavailable(
                         f"the server gave the statement up {_TRIES} times; nothing was changed: {error}"
                     ) from error
-                time.sleep(random.uniform(0.001, 0.01))  # so that the same two do not meet again
+                time.sleep(_RANDOM.uniform(0.001, 0.01))  # so that the same two do not meet again
             except psycopg.errors.DiskFull as error:
                 raise StoreFull(
                     f"the server has no room left; nothing was changed: {error}"

@@ -36,6 +36,7 @@ _KEPT_READERS = 8
 _KEPT_BYTES = 16 * 1024 * 1024
 _FSYNC_FAILED = {"SQLITE_IOERR_FSYNC", "SQLITE_IOERR_DIR_FSYNC"}
 
+_RANDOM = random.Random()  # the state of the caller's own is left alone
 logger = logging.getLogger(__name__)
 
 
@@ -257,7 +258,7 @@ class SqliteDatabase:
                     raise
                 if time.monotonic() >= give_up:
                     raise
-            time.sleep(random.uniform(0.0002, 0.002))
+            time.sleep(_RANDOM.uniform(0.0002, 0.002))
 
     def _commit(self, wait_ms: int) -> None:
         give_up = time.monotonic() + wait_ms / 1000

@@ -12,7 +12,8 @@ number and in bytes: a slow output fills the bound, and nothing more is reserved
 Windows. A lane takes no message that falls due at the end of its window or later: that is for the lane of the
 next window, which may be another process, and may run already. Both may reserve the same message; the store
 gives it to one. At the end the lane stops reserving, publishes the messages that it holds, waits for those in
-flight, and acks. When it is stopped, the window ends at that moment.
+flight, and acks. When it is stopped, the window ends at that moment. The window of a running lane can be
+moved.
 
 An output that fails. `OutputUnavailable` concerns the output as a whole: the message is given back without
 counting an attempt, and a `OutputGate` keeps the lane from reserving and publishing for a moment, then lets
@@ -67,6 +68,9 @@ Publish = Callable[[LeasedMessage, Confirm], None]
 It may raise, which is the same as `confirm(error)`.
 """
 
+OnFired = Callable[[Sequence[tuple[LeasedMessage, int]]], None]
+"""Gets acknowledged messages, each with the time in ms at which it was published."""
+
 
 class Handover:
     """A message under way to the output, and its `confirm`; the first call counts."""
@@ -92,8 +96,9 @@ class PublishingLane(Closable):
     """Serves one window after the other, each by `run`; its resources stay open until `close`.
 
     `consumer` is node + "/" + task attempt, and belongs to one lane: two lanes over the same buckets have two
-    names. `gate` is the state of the output that earlier lanes found. `on_fired` gets each message that the
-    output acknowledged, and when it was published; the storing thread calls it, and it should be quick.
+    names. `gate` is the state of the output that earlier lanes found. `on_fired` gets the messages that the
+    output acknowledged, and when each was published. The storing thread calls it before it deletes them, so
+    that what it writes is not lost; it should be quick.
     """
 
     def __init__(
@@ -107,8 +112,9 @@ class PublishingLane(Closable):
         clock: Clock | None = None,
         settings: LaneSettings = DEFAULT_LANE_SETTINGS,
         gate: OutputGate | None = None,
-        on_fired: Callable[[LeasedMessage, int], None] | None = None,
+        on_fired: OnFired | None = None,
     ) -> None:
+        self._suspects: Counter[str] = Counter()
         self._margin_ms = settings.hold_ms // 10
         self._agenda = Agenda(
             capacity=settings.max_in_flight,
@@ -196,12 +202,26 @@ class PublishingLane(Closable):
         """Closes the watch, which the lane keeps between windows."""
         self._lane.close_watch()
 
+    @property
+    def suspects(self) -> dict[str, int]:
+        """The number of messages that were taken over, by their earlier holder. Thread-safe."""
+        return dict(self._suspects)
+
     def cover(self, ranges: Sequence[BucketRange]) -> None:
         """Serves these buckets from now on; it serves the messages that it holds of others to the end.
 
-        `stopping` may call it, since members come and go while a window is served.
+        Any thread may call it, since members come and go while a window is served.
         """
         self._lane.cover(ranges)
+
+    def move_window(self, start_ms: int, end_ms: int) -> None:
+        """Serves this window instead, from now on; an end that is past ends it. Any thread may call it."""
+        with self._changed:
+            if not self._firing or self._delivery.ending:
+                return
+            self._agenda.serve(start_ms, end_ms)
+            self._end_ms = end_ms
+        self._lane.wake()
 
     def _begin(self, start_ms: int, end_ms: int) -> None:
         with self._changed:
@@ -423,13 +443,12 @@ class PublishingLane(Closable):
         self._changed.notify_all()
 
     def _report_fired(self, fired: Sequence[Handover]) -> None:
-        if self._on_fired is None:
+        if self._on_fired is None or not fired:
             return
-        for each in fired:
-            try:
-                self._on_fired(each.message, each.fired_ms)
-            except Exception:
-                logger.exception("the receipt of message %r failed", each.message.lease.id)
+        try:
+            self._on_fired([(each.message, each.fired_ms) for each in fired])
+        except Exception:
+            logger.exception("the receipts of %d messages failed", len(fired))
 
     def _keep(self) -> None:
         """Gives back messages, held or in flight, whose leases end soon."""
@@ -455,8 +474,10 @@ class PublishingLane(Closable):
         for leased in self._lane.reserve():
             if leased.taken_from is not None and leased.taken_from != self._delivery.consumer:
                 self._counts["taken_over"] += 1
-                node, _, _ = leased.taken_from.partition("/")
-                logger.warning("suspected failure of %s for message %s", node, leased.lease.id)
+                self._suspects[leased.taken_from] += 1
+                logger.warning(
+                    "suspected failure of %s for message %s", leased.taken_from, leased.lease.id
+                )
 
     def _sleep(self) -> None:
         now_ms = self._clock.now_ms()

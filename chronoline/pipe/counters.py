@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
-from chronoline.core.lateness import LATENESS_BOUNDS_MS, LatenessHistogram
-from chronoline.pipe.windows import SERVED, SKIPPED, windows_between
+from chronoline.core.lateness import LatenessHistogram
 
 _SUMMED = ("fired", "redelivered", "served", "skipped", "relayed", "restarts", "lag")
 
@@ -22,9 +19,9 @@ class Counters:
     redelivered: int = 0
     """The fired messages whose earlier reservation had lapsed."""
     served: int = 0
-    """Windows that a lane served on time, with all of its tasks."""
+    """Windows that tasks served in every piece of the pipe's buckets."""
     skipped: int = 0
-    """Windows that a task missed, or during which the store was unreachable."""
+    """Windows that no task served in a piece, or during which the store was unreachable."""
     relayed: int = 0
     """Dead letters that were moved to their topic."""
     restarts: int = 0
@@ -37,13 +34,13 @@ class Counters:
     """The time by which the clock of the input's Kafka is ahead."""
     lateness: LatenessHistogram = field(default_factory=LatenessHistogram)
 
-    def add_messages(self, observed: Mapping[str, Any]) -> None:
-        """Adds the messages that were observed in a micro-batch of a lane."""
-        for name in ("fired", "redelivered"):
-            setattr(self, name, getattr(self, name) + (observed[name] or 0))
-        places = range(len(LATENESS_BOUNDS_MS) + 1)
-        late = [observed[f"late_{place}"] or 0 for place in places]
-        self.lateness.add(late, observed["late_sum_ms"] or 0)
+    def add_fired(self, late_ms: float, *, redelivered: bool) -> None:
+        """Adds a message that was published; lateness is that of first deliveries."""
+        self.fired += 1
+        if redelivered:
+            self.redelivered += 1
+        else:
+            self.lateness.observe(max(0.0, late_ms))
 
     def add(self, other: Counters) -> None:
         """Adds the counts of another process; of clock offsets, the largest is kept."""
@@ -73,27 +70,32 @@ class Counters:
 
 
 class WindowCount:
-    """Counts each window of one lane once, also if several tasks or micro-batches served it.
+    """Counts each window of a pipe once: served if a task served it in every piece, else skipped.
 
-    A window counts as skipped if one of its tasks did not serve it, or if no task came to it.
+    The lanes do not matter: a task that goes on beyond its window serves those of another lane.
     """
 
-    def __init__(self, lanes: int) -> None:
-        self._lanes = lanes
-        self._last: int | None = None  # the last window that is counted
+    def __init__(self, pieces: int) -> None:
+        self._served: list[set[int]] = [set() for _ in range(pieces)]
+        self._next: int | None = None  # the first window that is not counted
 
-    def add(self, observed: Mapping[str, Any], counters: Counters) -> None:
-        """Adds the windows of a micro-batch: usually one, and two if some tasks started late."""
-        first: int = observed["first_window"]
-        window: int = observed["window"]
-        last = first - self._lanes if self._last is None else self._last
-        if window <= last:  # while the store is unreachable a window has several micro-batches
+    def note(self, piece: int, windows: range) -> None:
+        """Windows that were served in a piece. They may be noted again."""
+        if not windows:
             return
-        self._last = window
-        counters.skipped += windows_between(last, window, self._lanes)
-        if not (observed[SERVED] or observed[SKIPPED]):  # the pipe stops
+        if self._next is None:
+            self._next = windows.start
+        self._served[piece].update(range(max(windows.start, self._next), windows.stop))
+
+    def count(self, before: int, counters: Counters) -> None:
+        """Counts the windows before this one, of which nothing more is noted."""
+        if self._next is None:
             return
-        if first < window or observed[SKIPPED]:
-            counters.skipped += 1
-        else:
-            counters.served += 1
+        for window in range(self._next, before):
+            if all(window in served for served in self._served):
+                counters.served += 1
+            else:
+                counters.skipped += 1
+        self._next = max(self._next, before)
+        for served in self._served:
+            served.difference_update([each for each in served if each < self._next])

@@ -22,8 +22,8 @@ _COUNT_EVERY_S = 10.0
 _COUNTED = {
     "fired": "Messages that were published and acknowledged.",
     "redelivered": "Fired messages whose earlier reservation had lapsed.",
-    "served": "Windows that a lane served on time, with all of its tasks.",
-    "skipped": "Windows that a task missed, or during which the store was unreachable.",
+    "served": "Windows that tasks served in every piece of the pipe's buckets.",
+    "skipped": "Windows that no task served in a piece, or during which the store was unreachable.",
     "relayed": "Dead letters that were moved to their topic.",
     "restarts": "Queries that failed and were started again.",
 }

@@ -1,23 +1,42 @@
-"""Receipts: the rows in which the tasks of a lane report their work through Spark.
+"""Receipts: a row for each message that was published and acknowledged, as Parquet files in a folder.
 
-There is one row for each message that was published and acknowledged, and one row of each task for its piece
-of the window.
+The task that fires a message writes its receipt before it deletes the message from the store. So a message
+that was deleted has a receipt, also if the process is killed at any moment; a message that is fired again has
+another one, with another version.
+
+Parquet files cannot grow. So a task appends to a *journal*, a hidden file of Arrow batches that needs no end
+to be readable. It holds a lock on the journal, which the system releases when the process dies. About once a
+minute the journals without a lock become one Parquet file, which gets its visible name when it is complete,
+and are deleted. A kill between these two steps repeats receipts: id and version tell them apart.
+
+Journals lie in the folder itself, or in the temporary folder of the machine if the receipts go to an object
+store, which cannot append: then the receipts of the last minute are lost with the machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import fcntl
+import hashlib
+import os
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs, ipc
 
-from chronoline.pipe.windows import FIRED
+from chronoline.runtime.service import Closable
 
 SCHEMA = pa.schema(
     [
-        pa.field("outcome", pa.string()),
-        pa.field("window", pa.int64()),
         pa.field("id", pa.string()),
+        pa.field("version", pa.int64()),
         pa.field("due", pa.timestamp("us", tz="UTC")),
         pa.field("fired", pa.timestamp("us", tz="UTC")),
         pa.field("lateness_ms", pa.float64()),
@@ -26,34 +45,184 @@ SCHEMA = pa.schema(
     ]
 )
 DDL = (
-    "outcome STRING, window BIGINT, id STRING, due TIMESTAMP, fired TIMESTAMP, lateness_ms DOUBLE, "
-    "redelivered BOOLEAN, node STRING"
+    "id STRING, version BIGINT, due TIMESTAMP, fired TIMESTAMP, lateness_ms DOUBLE, redelivered BOOLEAN, "
+    "node STRING"
 )
+
+COLLECT_AFTER_S = 60.0
+"""Journals become a Parquet file when the oldest has this age."""
+_JOURNAL = ".journal-"
+_RENAMED = frozenset({"local", "hdfs"})
+"""File systems on which a file is visible before it is complete, and can be renamed."""
 
 
 class Fired(NamedTuple):
     id: str
+    version: int
     due_ms: int
-    fired_us: int
+    fired_ms: int
     redelivered: bool
 
 
-def as_batch(fired: Sequence[Fired], *, outcome: str, window: int, node: str) -> pa.RecordBatch:
-    """The receipts of a task: one for each message, and one for its piece of the window."""
-    count = len(fired)
-    late = [each.fired_us / 1000 - each.due_ms for each in fired]
+def as_batch(fired: Sequence[Fired], node: str) -> pa.RecordBatch:
     columns = [
-        pa.array([FIRED] * count + [outcome], pa.string()),
-        pa.array([window] * (count + 1), pa.int64()),
-        pa.array([each.id for each in fired] + [None], pa.string()),
-        _moments([each.due_ms * 1000 for each in fired]),
-        _moments([each.fired_us for each in fired]),
-        pa.array([*late, None], pa.float64()),
-        pa.array([each.redelivered for each in fired] + [None], pa.bool_()),
-        pa.array([node] * (count + 1), pa.string()),
+        pa.array([each.id for each in fired], pa.string()),
+        pa.array([each.version for each in fired], pa.int64()),
+        _moments([each.due_ms for each in fired]),
+        _moments([each.fired_ms for each in fired]),
+        pa.array([float(each.fired_ms - each.due_ms) for each in fired], pa.float64()),
+        pa.array([each.redelivered for each in fired], pa.bool_()),
+        pa.array([node] * len(fired), pa.string()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def _moments(moments_us: list[int]) -> pa.Array:
-    return pa.array([*moments_us, None], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+def _moments(moments_ms: list[int]) -> pa.Array:
+    return pa.array([each * 1000 for each in moments_ms], pa.int64()).cast(SCHEMA.field("due").type)
+
+
+def receipts_url(given: str) -> str:
+    """A folder as it is sent to tasks, whose working folder may be another; a URL stays as it is."""
+    return given if "://" in given else Path(given).absolute().as_uri()
+
+
+class ReceiptJournal(Closable):
+    """Appends receipts to a file that others leave alone until this process closes it, or dies."""
+
+    def __init__(self, folder: Path) -> None:
+        self.opened_s = time.monotonic()
+        name = f"{time.time_ns() // 1_000_000}-{uuid.uuid4().hex}"
+        unlocked = folder / f".new-{name}"
+        self._file = unlocked.open("xb", buffering=0)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        unlocked.rename(folder / f"{_JOURNAL}{name}")  # nobody finds it without its lock
+        self._writer = ipc.new_stream(self._file, SCHEMA)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        self._writer.close()
+        self._file.close()
+
+
+class Receipts(Closable):
+    """The receipts of one task, and the folder that they share with all others.
+
+    Journals of others are collected too: those of ended tasks, and of killed ones.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._fs, self._folder = fs.FileSystem.from_uri(url)
+        is_local = self._fs.type_name == "local"
+        digest = hashlib.sha256(url.encode()).hexdigest()[:16]
+        own = Path(tempfile.gettempdir()) / f"chronoline-receipts-{digest}"
+        self._journals = Path(self._folder) if is_local else own
+        self._journals.mkdir(parents=True, exist_ok=True)
+        self._journal: ReceiptJournal | None = None
+
+    def write(self, fired: Sequence[Fired], node: str) -> None:
+        """Writes receipts so that they survive this process."""
+        if self._journal is not None and _age_s(self._journal) >= COLLECT_AFTER_S:
+            self._close_journal()
+            # In another thread: a lane that goes on for long must not wait for it.
+            threading.Thread(target=self.collect, name="chronoline-receipts", daemon=True).start()
+        if self._journal is None:
+            self._journal = ReceiptJournal(self._journals)
+        self._journal.write(as_batch(fired, node))
+
+    def close(self) -> None:
+        """Closes the journal, and collects if it is time."""
+        self._close_journal()
+        self.collect()
+
+    def _close_journal(self) -> None:
+        journal, self._journal = self._journal, None
+        if journal is not None:
+            journal.close()
+
+    def collect(self, after_s: float = COLLECT_AFTER_S) -> None:
+        """Makes one Parquet file of the journals that nobody writes, if the oldest is `after_s` old."""
+        with ExitStack() as locks:
+            if not locks.enter_context(_locked(self._journals / ".collector", "ab")):
+                return  # another process collects
+            paths = sorted(self._journals.glob(f"{_JOURNAL}*"))
+            if not paths or time.time() - _begun_s(paths[0]) < after_s:
+                return
+            files = {path: locks.enter_context(_locked(path, "rb")) for path in paths}
+            free = {path: file for path, file in files.items() if file}
+            self._archive(list(free.values()))
+            for path in free:
+                path.unlink()
+
+    def _archive(self, journals: Sequence[IO[bytes]]) -> None:
+        """Writes the rows of journals as one file; without rows there is none."""
+        name = f"receipts-{time.time_ns() // 1_000_000}-{uuid.uuid4().hex}.parquet"
+        renamed = self._fs.type_name in _RENAMED
+        path = f"{self._folder}/{'.' * renamed}{name}"
+        writer: pq.ParquetWriter | None = None
+        try:
+            for batches in _gathered(journals):
+                writer = writer or pq.ParquetWriter(path, SCHEMA, filesystem=self._fs)
+                writer.write_table(pa.Table.from_batches(batches, SCHEMA))
+        finally:
+            if writer is not None:
+                writer.close()
+        if writer is not None and renamed:
+            self._fs.move(path, f"{self._folder}/{name}")
+
+
+_ROW_GROUP = 100_000
+
+
+def _gathered(journals: Sequence[IO[bytes]]) -> Iterator[list[pa.RecordBatch]]:
+    """The batches of journals, in lists of about a row group: a file of many small ones is slow to read."""
+    gathered: list[pa.RecordBatch] = []
+    rows = 0
+    for journal in journals:
+        for batch in _batches(journal):
+            gathered.append(batch)
+            rows += batch.num_rows
+            if rows >= _ROW_GROUP:
+                yield gathered
+                gathered, rows = [], 0
+    if gathered:
+        yield gathered
+
+
+def _batches(journal: IO[bytes]) -> Iterator[pa.RecordBatch]:
+    """The complete batches of a journal: the process may have been killed while it wrote the last one."""
+    try:
+        yield from ipc.open_stream(journal)
+    except pa.ArrowInvalid:
+        return
+    except OSError as error:
+        if (
+            error.errno is not None
+        ):  # the disk failed; Arrow's own error about a torn batch has no number
+            raise
+
+
+@contextmanager
+def _locked(path: Path, mode: str) -> Iterator[IO[bytes] | None]:
+    """Opens a file under its lock; None if another process has the lock, or deleted the file."""
+    try:
+        file = path.open(mode)
+    except FileNotFoundError:
+        yield None
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+            return
+        yield file if os.path.exists(path) else None
+
+
+def _age_s(journal: ReceiptJournal) -> float:
+    return time.monotonic() - journal.opened_s
+
+
+def _begun_s(path: Path) -> float:
+    return int(path.name.removeprefix(_JOURNAL).split("-")[0]) / 1000

@@ -235,7 +235,7 @@ class PipeSettings(Settings):
     """The time between two batches of the intake. Messages with a shorter delay are late."""
 
     receipts: OptionalText = None
-    """A folder for receipts as Parquet: id, due, fired, lateness, node. None: they are only counted."""
+    """A folder for receipts as Parquet, one row for each message. None: messages are only counted."""
     metrics: Address = ""
     """host:port of the metrics for Prometheus. Empty: none are served."""
     clock_bound_ms: DurationMs = Field(default=CLOCK_BOUND_MS, ge=1, le=_DAY_MS)
@@ -398,8 +398,11 @@ def _servers(place: Place) -> set[str]:
 
 
 def _master_problem(settings: PipeSettings) -> str | None:
+    return master_problem(settings, settings.spark.master)
+
+
+def master_problem(settings: PipeSettings, master: str | None) -> str | None:
     """Tasks on other machines cannot open files of this one."""
-    master = settings.spark.master
     if master is None or master == "local" or master.startswith(("local[", "local-cluster[")):
         return None
     places = {

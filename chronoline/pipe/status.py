@@ -10,6 +10,7 @@ from chronoline.core.topic import Topic
 from chronoline.pipe.claims import source_name
 from chronoline.pipe.counters import Counters
 from chronoline.pipe.inputs import open_input
+from chronoline.pipe.lane_tasks import lane_tasks, node_counters
 from chronoline.pipe.places import check_log
 from chronoline.pipe.settings import PipeSettings
 from chronoline.stores.contract import Counts, Store
@@ -22,7 +23,7 @@ MOST_DEAD_LETTERS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """One process of a pipe, by its last heartbeat."""
+    """One process of a pipe, by its last heartbeat and those of its tasks."""
 
     name: str
     alive: bool
@@ -69,6 +70,7 @@ class PipeStatus:
 def read_status(settings: PipeSettings, store: Store, now_ms: int) -> PipeStatus:
     topic = store.find_topic(settings.name)
     members = [] if topic is None else pipe_members(store, topic)
+    tasks = [] if topic is None else lane_tasks(store, topic)
     source, latest, problem = _ask_input(settings)
     if problem:  # the pipes read it at their start
         source = next((Counters.from_json(each.details).source for each in members), "")
@@ -81,7 +83,7 @@ def read_status(settings: PipeSettings, store: Store, now_ms: int) -> PipeStatus
                 name=member.name,
                 alive=member.alive(now_ms),
                 stopping=member.stopping,
-                counters=Counters.from_json(member.details),
+                counters=node_counters(member, tasks),
             )
             for member in members
         ),

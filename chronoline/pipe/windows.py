@@ -1,36 +1,55 @@
-"""Windows: periods of equal length, which the lanes of a pipe serve in turn.
+"""Windows: periods of equal length, which the lanes of a pipe serve in turn, and the turn of a task.
 
 Window n is the n-th period since 1970, so all pipes have the same windows. Lane k of m serves the windows
 whose number modulo m is k: while one lane serves, the task of the next is ready and waits.
+
+A task's turn begins with its first window. It lasts until the start of its successor's: another task of the
+same piece, whose turn is later and which beats. Without a successor the task goes on with the next window,
+which it decides before the end is within reach of a reservation, so that nothing is late. A task whose
+predecessor does not beat begins at once.
 
 This module does not import Arrow, which receipts need, so that commands start fast.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-FIRED, SERVED, SKIPPED, STOPPED = "fired", "served", "skipped", "stopped"
-"""The outcomes that a receipt can state. Fired: a message was published. Served: a window was served.
 
-Skipped: the window was over before its task came to it, or the store could not be reached.
-Stopped: the pipe was asked to stop before the task began, and the task did nothing.
-"""
+class Turn(NamedTuple):
+    """The order of the tasks of one piece: by first window, then by the number of the attempt."""
+
+    first: int
+    """The number of the first window."""
+    attempt: int
 
 
-class Window(NamedTuple):
-    number: int
+class Term(NamedTuple):
+    """The time that a task serves; a start of 0 means at once."""
+
     start_ms: int
     end_ms: int
 
 
-def window_of(lane: int, lanes: int, *, window_ms: int, now_ms: int) -> Window:
-    """The current or next window of a lane. A window that is over is never begun."""
+def first_window(lane: int, lanes: int, *, window_ms: int, now_ms: int) -> int:
+    """The number of a lane's current or next window. A window that is over is never begun."""
     current = now_ms // window_ms
-    number = current + (lane - current) % lanes
-    return Window(number, number * window_ms, (number + 1) * window_ms)
+    return current + (lane - current) % lanes
 
 
-def windows_between(last: int, window: int, lanes: int) -> int:
-    """The number of a lane's windows between two that its tasks came to; `lanes` is the number of lanes."""
-    return max(0, (window - last) // lanes - 1)
+def term_of(
+    turn: Turn, others: Iterable[Turn], *, window_ms: int, lead_ms: int, now_ms: int
+) -> Term:
+    """The term of a task beside the others of its piece that beat.
+
+    `lead_ms` is the time before the end of a window at which the task decides to go on.
+    """
+    others = list(others)
+    has_predecessor = any(each < turn for each in others)
+    start_ms = turn.first * window_ms if has_predecessor else 0
+    later = [each.first for each in others if each > turn]
+    if later:  # relieved: at the start of the successor's turn, or now if that has begun
+        return Term(start_ms, max(min(later) * window_ms, now_ms))
+    last = max(turn.first, (now_ms + lead_ms) // window_ms)
+    return Term(start_ms, (last + 1) * window_ms)

@@ -5,6 +5,7 @@ Safety comes from the conditional write of each change.
 
 The pipes that fire a topic are a group, named by the topic's uid: a topic that is deleted and created again
 has pipes of its own. Older versions named the group by the topic's name. Their members count while they live.
+The tasks of their lanes are another group, so that nobody takes a task for a pipe.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ FORGOTTEN_AFTER_MS = 3_600_000
 """A dead member is deleted after this time."""
 MAX_DETAILS_BYTES = 65_536
 _PIPES = "pipes of topic "
+_LANES = "lanes of topic "
+_BEATS_ALIVE = 4
+_SHORTEST_LIFE_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +43,24 @@ class Member:
         return now_ms < self.until_ms
 
 
+def life_ms(beat_every_ms: int) -> int:
+    """The time for which a beat is valid: a member counts as dead after four missing beats, at least 2 s."""
+    return max(_SHORTEST_LIFE_MS, _BEATS_ALIVE * beat_every_ms)
+
+
 def pipe_group(topic: Topic) -> str:
     """The group of the pipes that fire a topic."""
     return f"{_PIPES}{topic.uid}"
 
 
+def lane_group(topic: Topic) -> str:
+    """The group of the tasks of the lanes that fire a topic."""
+    return f"{_LANES}{topic.uid}"
+
+
 def pipe_groups(topic: Topic) -> tuple[str, ...]:
     """The group of the pipes that fire a topic, and the group of those of an older version."""
-    if topic.name.startswith(_PIPES):  # it could be the group of another topic
+    if topic.name.startswith((_PIPES, _LANES)):  # it could be the group of another topic
         return (pipe_group(topic),)
     return (pipe_group(topic), topic.name)
 

@@ -1,6 +1,7 @@
 """Outputs that are slow, fail, or refuse a message."""
 
 import threading
+from collections.abc import Sequence
 
 import pytest
 
@@ -339,7 +340,7 @@ def test_expired_message_is_not_published(store: Store, topic: Topic, outlet: Ou
 
 
 def test_a_receipt_that_fails_costs_nothing(store: Store, topic: Topic, outlet: Outlet) -> None:
-    def fail(_: LeasedMessage, __: int) -> None:
+    def fail(_: object) -> None:
         raise ValueError("no")
 
     create(store, topic, "a", "b", in_ms=0)
@@ -353,9 +354,11 @@ def test_only_confirmed_messages_have_a_receipt(store: Store, topic: Topic, outl
     outlet.answer = lambda _: next(answers)
     receipts: list[str] = []
 
-    def on_fired(message: LeasedMessage, fired_ms: int) -> None:
-        assert fired_ms >= message.message.due
-        receipts.append(message.lease.id)
+    def on_fired(fired: Sequence[tuple[LeasedMessage, int]]) -> None:
+        assert remaining(store, topic) == 1  # it is deleted after its receipt
+        for message, fired_ms in fired:
+            assert fired_ms >= message.message.due
+            receipts.append(message.lease.id)
 
     create(store, topic, "a", in_ms=0)
     with publishing(store, topic, outlet, on_fired=on_fired, retry_ms=20) as window:

@@ -182,8 +182,8 @@ def test_takeover_names_the_dead_lane(
     assert outlet.counts() == {"a": 1, "b": 1, "c": 1}
     suspicions = sorted(each for each in caplog.messages if "suspected" in each)
     assert suspicions == [
-        "suspected failure of node-7 for message a",
-        "suspected failure of node-7 for message b",
+        "suspected failure of node-7/12.0 for message a",
+        "suspected failure of node-7/12.0 for message b",
     ]
 
 

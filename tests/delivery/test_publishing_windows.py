@@ -38,9 +38,7 @@ def test_everything_is_published_once_and_not_early_and_acked(
     ]
     receipts: list[tuple[LeasedMessage, int]] = []
     store.create(topic.uid, batch, now_ms=now)
-    with publishing(
-        store, topic, outlet, on_fired=lambda *receipt: receipts.append(receipt)
-    ) as window:
+    with publishing(store, topic, outlet, on_fired=receipts.extend) as window:
         outlet.wait_for(*ids)
         report = window.stop()
     assert outlet.counts() == dict.fromkeys(ids, 1)
@@ -219,6 +217,38 @@ def test_window_handover_loses_and_repeats_nothing(
     assert outlet.counts() == dict.fromkeys(ids, 1)
     assert outlet.early == []
     assert sum(fired) == 1_000
+    assert remaining(store, topic) == 0
+
+
+# A window that is moved
+
+
+def test_moved_end_serves_what_falls_due_later(store: Store, topic: Topic, outlet: Outlet) -> None:
+    now = now_ms()
+    end = now + 2_000
+    store.create(topic.uid, [NewMessage(id="a", due=end + 100)], now_ms=now)
+    with lane_of(store, topic, outlet) as lane:
+        window = Serving(lane, now, end)
+        window.wait_for_a_round()
+        lane.move_window(now, end + MINUTE_MS)
+        outlet.wait_for("a")
+        lane.move_window(now, now_ms())
+        assert window.report() == LaneReport(fired=1)
+        lane.move_window(now, end + MINUTE_MS)  # it is over: nothing happens
+    assert outlet.early == []
+    assert remaining(store, topic) == 0
+
+
+def test_moved_start_serves_at_once(store: Store, topic: Topic, outlet: Outlet) -> None:
+    now = now_ms()
+    create(store, topic, "a", in_ms=0)
+    with lane_of(store, topic, outlet) as lane:
+        window = Serving(lane, now + HOUR_MS, now + 2 * HOUR_MS)
+        window.wait_for_a_round()
+        assert outlet.messages == []
+        lane.move_window(0, now + HOUR_MS)
+        outlet.wait_for("a")
+        window.stop()
     assert remaining(store, topic) == 0
 
 

@@ -48,7 +48,7 @@ def test_every_example_has_a_test() -> None:
         "log_consumer.py",
     }
     # The tests of the Spark features run the Spark examples; test_broker_examples runs those of the broker.
-    elsewhere = ("spark_", "broker_")
+    elsewhere = ("spark_", "pipe_", "broker_")
     shown = {path.name for path in EXAMPLES.glob("*.py") if not path.name.startswith(elsewhere)}
     assert shown == tested
 

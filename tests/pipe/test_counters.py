@@ -6,55 +6,37 @@ from chronoline.core.lateness import LATENESS_BOUNDS_MS
 from chronoline.pipe.counters import Counters, WindowCount
 
 
-def observed(**more: int | None) -> dict[str, int | None]:
-    late: dict[str, int | None] = {f"late_{each}": 0 for each in range(len(LATENESS_BOUNDS_MS) + 1)}
-    return late | {"fired": 0, "redelivered": 0, "late_sum_ms": None} | more
-
-
-def test_messages_add_up() -> None:
+def test_first_deliveries_have_a_lateness() -> None:
     counters = Counters()
-    counters.add_messages(observed(fired=3, late_0=2, late_4=1, late_sum_ms=9))
-    counters.add_messages(observed(fired=1, late_0=1, redelivered=None))
-    assert (counters.fired, counters.redelivered) == (4, 0)
-    assert counters.lateness.counts[0] == 3
+    for late_ms in (0, -3, 9):  # a timing advance makes it negative
+        counters.add_fired(late_ms, redelivered=False)
+    counters.add_fired(5_000, redelivered=True)
+    assert (counters.fired, counters.redelivered) == (4, 1)
+    assert counters.lateness.counts[0] == 2
     assert counters.lateness.percentile_ms(1.0) == 10
     assert counters.lateness.sum_ms == 9
 
 
-LANES = 2
-
-
-def batch(window: int, served: int, skipped: int = 0, first: int | None = None) -> dict[str, int]:
-    """Returns the observation of a micro-batch, with the tasks that served and those that skipped."""
-    first_window = window if first is None else first
-    return {
-        "first_window": first_window,
-        "window": window,
-        "served": served,
-        "skipped": skipped,
-    }
-
-
 @pytest.mark.parametrize(
-    ("batches", "served", "skipped"),
+    ("noted", "served", "skipped"),
     [
-        pytest.param([batch(4, 1), batch(6, 1)], 2, 0, id="one task each"),
-        pytest.param([batch(4, 3), batch(6, 3)], 2, 0, id="three tasks each"),
-        pytest.param([batch(4, 0, 3), batch(6, 3)], 1, 1, id="all tasks skipped"),
-        pytest.param([batch(4, 2, 1), batch(6, 3)], 1, 1, id="one of three skipped"),
-        pytest.param([batch(4, 3), batch(10, 3)], 2, 2, id="nobody came to two"),
-        pytest.param([batch(4, 0, 1)] * 4 + [batch(4, 1), batch(6, 1)], 1, 1, id="four times"),
-        pytest.param([batch(4, 3), batch(8, 3, first=6)], 1, 2, id="tasks in two windows"),
-        pytest.param([batch(8, 3, first=6), batch(10, 3)], 1, 2, id="the first in two windows"),
-        pytest.param([batch(4, 3), batch(6, 0), batch(6, 0)], 1, 0, id="stopped"),
+        pytest.param([(0, 4, 8), (1, 4, 8)], 4, 0, id="both pieces"),
+        pytest.param([(0, 4, 8), (1, 4, 6)], 2, 2, id="one piece stopped"),
+        pytest.param([(0, 4, 6), (1, 4, 8), (0, 7, 8)], 3, 1, id="a gap in one piece"),
+        pytest.param([(0, 4, 5), (0, 5, 8), (1, 4, 8), (1, 4, 6)], 4, 0, id="noted twice"),
+        pytest.param([(0, 4, 8), (1, 5, 8)], 3, 1, id="one piece came later"),
+        pytest.param([(0, 4, 4)], 0, 0, id="nothing"),
+        pytest.param([(0, 4, 20), (1, 4, 20)], 4, 0, id="those that may be noted yet are left"),
     ],
 )
-def test_shared_window_counts_once(
-    batches: list[dict[str, int]], served: int, skipped: int
+def test_window_counts_once_for_all_pieces(
+    noted: list[tuple[int, int, int]], served: int, skipped: int
 ) -> None:
-    counters, windows = Counters(), WindowCount(LANES)
-    for each in batches:
-        windows.add(each, counters)
+    counters, windows = Counters(), WindowCount(2)
+    for piece, first, stop in noted:
+        windows.note(piece, range(first, stop))
+    for before in (3, 6, 8, 8):
+        windows.count(before, counters)
     assert (counters.served, counters.skipped) == (served, skipped)
 
 

@@ -1,24 +1,32 @@
-"""One unit of a lane's work: a window over a piece of the pipe's buckets."""
+"""The task of a lane: its turn over a piece of the pipe's buckets, until another task relieves it."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import pytest
+from pyarrow import ipc
 
+from chronoline.core.ids import bucket_of
+from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import NewMessage
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.delivery.lane_settings import LaneSettings
 from chronoline.log import Log
+from chronoline.pipe.lane_tasks import LaneTask, lane_tasks
 from chronoline.pipe.lane_work import LaneWork
 from chronoline.pipe.places import Place
 from chronoline.pipe.worker_cache import close_all
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 from chronoline.stores.members import pipe_group
+from tests.delivery.inbox import wait_until
 
 HOUR_MS = 3_600_000
 
@@ -47,7 +55,7 @@ def topic(store: Store) -> Topic:
 
 
 def work(folder: Path, topic: Topic, **more: Any) -> LaneWork:
-    """Windows that are short, and only one lane: each begins at once."""
+    """Windows that are short, and quick looks."""
     chosen: dict[str, Any] = {
         "pipe": "p",
         "node": "a",
@@ -55,7 +63,7 @@ def work(folder: Path, topic: Topic, **more: Any) -> LaneWork:
         "topic_uid": topic.uid,
         "output": Place.of_log("out", (folder / "log").as_uri()),
         "lane": 0,
-        "lanes": 1,
+        "lanes": 2,
         "ranges": 1,
         "window_ms": 300,
         "look_ms": 10,
@@ -76,31 +84,169 @@ def put(store: Store, topic: Topic, count: int, due_ms: int) -> set[str]:
     return {each.id for each in messages}
 
 
-def fired_by(unit: LaneWork, piece: int = 0) -> list[dict[str, Any]]:
-    """The receipts of the first window in which something was fired: the one that is now may end soon."""
-    while True:
-        rows: list[dict[str, Any]] = unit.serve(piece, "7").to_pylist()
-        *fired, window = rows
-        if fired:
-            assert window["outcome"] == "served"
-            return fired
+class Serving:
+    """A task in a thread. At the end of the block another task relieves it, unless it has ended."""
+
+    def __init__(self, store: Store, topic: Topic, unit: LaneWork, piece: int = 0) -> None:
+        self._store, self._topic, self._unit, self._piece = store, topic, unit, piece
+        self._thread = threading.Thread(target=unit.serve, args=(piece, 7))
+
+    @property
+    def task(self) -> LaneTask | None:
+        name = f"{self._unit.node}/{self._unit.lane}.{self._piece}.7"
+        found = (each for each in lane_tasks(self._store, self._topic) if each.name == name)
+        return next(found, None)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        task = self.task
+        if task is not None:
+            rival(self._store, self._topic, piece=self._piece, node=task.node, first=task.first + 1)
+        self._thread.join()
+
+    def wait_for_beat(self) -> LaneTask:
+        wait_until(lambda: self.task is not None)
+        assert self.task is not None
+        return self.task
+
+    @property
+    def fired(self) -> int:
+        return 0 if self.task is None else self.task.counters.fired
 
 
-def test_a_window_fires_what_is_due_and_answers_receipts(
+def rival(
+    store: Store, topic: Topic, *, first: int, until_ms: int | None = None, **more: Any
+) -> None:
+    """Another task that beats; by default the successor in the other lane."""
+    chosen: dict[str, Any] = {
+        "node": "a",
+        "lane": 1,
+        "piece": 0,
+        "attempt": 8,
+        "window": first,
+    } | more
+    until_ms = now_ms() + HOUR_MS if until_ms is None else until_ms
+    LaneTask(**chosen, first=first, until_ms=until_ms).beat(store, topic, now_ms())
+
+
+def is_empty(store: Store, topic: Topic) -> bool:
+    return store.next_ts(topic.uid, topic.all_buckets) is None
+
+
+def test_task_fires_what_is_due_and_counts_it(
+    tmp_path: Path, log: Log, store: Store, topic: Topic
+) -> None:
+    beat(store, topic, "a")
+    put(store, topic, 20, now_ms())
+    unit = work(tmp_path, topic)
+    unit.warm_up()
+    with Serving(store, topic, unit) as serving:
+        wait_until(lambda: is_empty(store, topic))
+        wait_until(lambda: serving.fired == 20)  # with a beat
+    task = serving.task
+    assert task is not None
+    assert task.ended
+    assert task.counters.fired == task.counters.lateness.total == 20
+    assert sorted(event.value or b"" for event in log.read("out", follow=False)) == sorted(
+        b"%d" % n for n in range(20)
+    )
+
+
+def test_every_fired_message_has_a_receipt_before_it_is_deleted(
     tmp_path: Path, log: Log, store: Store, topic: Topic
 ) -> None:
     beat(store, topic, "a")
     ids = put(store, topic, 20, now_ms())
+    folder = tmp_path / "receipts"
+    with Serving(store, topic, work(tmp_path, topic, receipts=folder.as_uri())):
+        wait_until(lambda: is_empty(store, topic))
+        (journal,) = folder.glob(".journal-*")
+        with journal.open("rb") as file:  # as a kill now would leave it
+            written = [each for batch in ipc.open_stream(file) for each in batch.to_pylist()]
+    assert {row["id"] for row in written} == ids
+    assert all(row["lateness_ms"] >= 0 and row["node"] == "a" for row in written)
+
+
+def test_task_goes_on_until_its_successor_beats(
+    tmp_path: Path, log: Log, store: Store, topic: Topic
+) -> None:
+    beat(store, topic, "a")
     unit = work(tmp_path, topic)
-    unit.warm_up()
-    fired = fired_by(unit)
-    assert {row["id"] for row in fired} == ids
-    assert {(row["outcome"], row["node"]) for row in fired} == {("fired", "a")}
-    assert all(row["lateness_ms"] >= 0 for row in fired)
-    assert sorted(event.value or b"" for event in log.read("out", follow=False)) == sorted(
-        b"%d" % n for n in range(20)
-    )
-    assert store.next_ts(topic.uid, topic.all_buckets) is None
+    with Serving(store, topic, unit) as serving:
+        first = serving.wait_for_beat().first
+        due_ms = (first + 3) * unit.window_ms
+        put(store, topic, 5, due_ms)
+        wait_until(lambda: serving.fired == 5)
+        task = serving.task
+        assert task is not None
+        assert task.window >= first + 3
+        assert not task.ended
+        # Another piece, another node and one that no longer beats relieve nobody.
+        rival(store, topic, first=first + 1, piece=1)
+        rival(store, topic, first=first + 1, node="b")
+        rival(store, topic, first=first + 1, until_ms=now_ms(), attempt=9)
+        served = task.window
+        wait_until(lambda: (serving.wait_for_beat()).window > served + 1)
+    assert serving.wait_for_beat().ended
+
+
+def test_task_waits_while_its_predecessor_beats(
+    tmp_path: Path, log: Log, store: Store, topic: Topic
+) -> None:
+    beat(store, topic, "a")
+    put(store, topic, 5, now_ms())
+    window_ms = HOUR_MS
+    current = now_ms() // window_ms
+    unit = work(tmp_path, topic, window_ms=window_ms, lane=(current + 1) % 2)
+    before = {"lane": current % 2, "attempt": 6, "window": current}
+    rival(store, topic, first=current, **before)
+    with Serving(store, topic, unit) as serving:
+        beaten_ms = serving.wait_for_beat().until_ms
+        wait_until(lambda: serving.wait_for_beat().until_ms > beaten_ms + 100)
+        assert list(log.read("out", follow=False)) == []
+        # It hangs: its beats are over. The next one does not wait for its window.
+        rival(store, topic, first=current, until_ms=now_ms(), **before)
+        wait_until(lambda: serving.fired == 5)
+        store.ask_to_stop(pipe_group(topic), "a")
+    assert serving.wait_for_beat().ended
+
+
+def test_frozen_piece_is_served_by_the_others(
+    tmp_path: Path, log: Log, store: Store, topic: Topic
+) -> None:
+    beat(store, topic, "a", "b")
+    ids = put(store, topic, 100, now_ms())
+    current = now_ms() // 300
+    for node in ("a", "b"):
+        rival(store, topic, first=current - 10, node=node, piece=1, attempt=3)
+    with Serving(store, topic, work(tmp_path, topic, ranges=2)) as serving:
+        wait_until(lambda: 0 < serving.fired < 100)
+        wait_until(lambda: not any(each in still_waiting(store, topic) for each in mine(ids)))
+        assert serving.fired <= len(mine(ids))
+        for node in ("a", "b"):
+            rival(
+                store, topic, first=current - 10, node=node, piece=1, attempt=3, until_ms=now_ms()
+            )
+        wait_until(lambda: serving.fired == 100)
+    assert is_empty(store, topic)
+
+
+def mine(ids: set[str]) -> set[str]:
+    """The messages of a/0 beside a/1 and b/1: the first third of 8 buckets."""
+    return {each for each in ids if bucket_of(each, 8) < 3}
+
+
+def still_waiting(store: Store, topic: Topic) -> set[str]:
+    page = store.select(topic.uid, topic.all_buckets, limit=1_000, max_ts=MAX_TIME_MS)
+    return {each.id for each in page.messages}
 
 
 def test_kept_headers_come_before_all_others(
@@ -112,7 +258,9 @@ def test_kept_headers_come_before_all_others(
     store.create(
         topic.uid, [NewMessage(id="ä", due=due_ms, body=b"v", headers=own)], now_ms=now_ms()
     )
-    fired_by(work(tmp_path, topic, kept_headers=("chronosMessageId", "chronosDeadline")))
+    unit = work(tmp_path, topic, kept_headers=("chronosMessageId", "chronosDeadline"))
+    with Serving(store, topic, unit):
+        wait_until(lambda: is_empty(store, topic))
     (event,) = log.read("out", follow=False)
     assert event.headers == (
         ("chronosMessageId", "ä".encode()),
@@ -125,14 +273,20 @@ def test_pieces_and_pipes_share_the_buckets(
     tmp_path: Path, log: Log, store: Store, topic: Topic
 ) -> None:
     beat(store, topic, "a", "b")
-    ids = put(store, topic, 100, now_ms())
-    served: list[str] = []
-    for node in ("a", "b"):
-        for piece in (0, 1):
-            fired = fired_by(work(tmp_path, topic, node=node, ranges=2), piece)
-            assert len(fired) < 100
-            served += [row["id"] for row in fired]
-    assert sorted(served) == sorted(ids)
+    with ExitStack() as exits:
+        served = []
+        for node in ("a", "b"):
+            for piece in (0, 1):
+                unit = work(tmp_path, topic, node=node, ranges=2)
+                served.append(exits.enter_context(Serving(store, topic, unit, piece)))
+        for serving in served:
+            serving.wait_for_beat()
+        beaten_ms = max(each.wait_for_beat().until_ms for each in served)
+        wait_until(lambda: min(each.wait_for_beat().until_ms for each in served) > beaten_ms + 50)
+        put(store, topic, 200, now_ms())
+        wait_until(lambda: sum(each.fired for each in served) == 200)
+        assert all(each.fired for each in served)
+    assert len(list(log.read("out", follow=False))) == 200
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -143,8 +297,8 @@ def test_stopped_pipe_or_non_member_does_nothing(
         beat(store, topic, "a")
         store.ask_to_stop(pipe_group(topic), "a")
     ids = put(store, topic, 3, now_ms())
-    (window,) = work(tmp_path, topic, window_ms=HOUR_MS).serve(0, "0").to_pylist()
-    assert window["outcome"] == "stopped"
+    work(tmp_path, topic, window_ms=HOUR_MS).serve(0, 0)
+    assert lane_tasks(store, topic) == []
     assert len(store.lookup(topic.uid, list(ids))) == 3
     assert list(log.read("out", follow=False)) == []
 
@@ -153,6 +307,5 @@ def test_a_window_is_skipped_while_the_store_is_away(
     tmp_path: Path, log: Log, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
     unit = work(tmp_path, topic, store="postgresql://postgres@127.0.0.1:1/nowhere")
-    (window,) = unit.serve(0, "0").to_pylist()
-    assert window["outcome"] == "skipped"
+    unit.serve(0, 0)
     assert caplog.messages[-1].startswith("a window is skipped: ")

@@ -1,20 +1,108 @@
-"""Receipts as rows."""
+"""Receipts survive the process that writes them, and become Parquet files."""
 
-from chronoline.pipe.receipts import Fired, as_batch
-from chronoline.pipe.windows import FIRED, SERVED
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from chronoline.pipe.receipts import Fired, Receipts, as_batch, receipts_url
+
+FIRED = [Fired("a", 7, 1_000, 1_002, False), Fired("b", 8, 2_000, 2_000, True)]
 
 
-def test_window_has_one_row_more_than_messages() -> None:
-    fired = [Fired("a", 1_000, 1_002_500, False), Fired("b", 2_000, 2_000_000, True)]
-    rows = as_batch(fired, outcome=SERVED, window=7, node="n").to_pylist()
-    assert [row["outcome"] for row in rows] == [FIRED, FIRED, SERVED]
-    assert [row["id"] for row in rows] == ["a", "b", None]
-    assert [row["lateness_ms"] for row in rows] == [2.5, 0.0, None]
-    assert [row["redelivered"] for row in rows] == [False, True, None]
-    assert {(row["window"], row["node"]) for row in rows} == {(7, "n")}
-    assert rows[0]["due"].timestamp() == 1
-    assert rows[0]["fired"].timestamp() == 1.0025
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows of the visible files, as Spark and Arrow read a folder."""
+    found = pq.read_table(folder) if list(folder.glob("*.parquet")) else None
+    return [] if found is None else found.to_pylist()
 
 
-def test_empty_window_has_one_row() -> None:
-    assert len(as_batch([], outcome=SERVED, window=7, node="n")) == 1
+def names(folder: Path) -> list[str]:
+    return [each.name for each in folder.iterdir() if each.name != ".collector"]
+
+
+def test_receipt_has_times_and_version() -> None:
+    one, two = as_batch(FIRED, "n").to_pylist()
+    assert (one["id"], one["version"], one["lateness_ms"], one["redelivered"]) == ("a", 7, 2, False)
+    assert (two["id"], two["version"], two["lateness_ms"], two["redelivered"]) == ("b", 8, 0, True)
+    assert one["due"].timestamp() == 1
+    assert one["fired"].timestamp() == 1.002
+    assert {one["node"], two["node"]} == {"n"}
+
+
+def test_journals_of_several_tasks_become_one_file(tmp_path: Path) -> None:
+    for node in ("n", "m"):
+        with Receipts(receipts_url(str(tmp_path))) as written:
+            written.write(FIRED, node)
+            written.write(FIRED[:1], node)
+    assert rows(tmp_path) == []  # they are young
+    Receipts(tmp_path.as_uri()).collect(0)
+    assert sorted((row["node"], row["id"]) for row in rows(tmp_path)) == [
+        ("m", "a"),
+        ("m", "a"),
+        ("m", "b"),
+        ("n", "a"),
+        ("n", "a"),
+        ("n", "b"),
+    ]
+    assert len(names(tmp_path)) == 1
+
+
+def test_task_without_messages_leaves_no_file(tmp_path: Path) -> None:
+    with Receipts(tmp_path.as_uri()) as written:
+        pass
+    written.collect(0)
+    assert names(tmp_path) == []
+
+
+def test_journal_in_use_is_left_alone(tmp_path: Path) -> None:
+    with Receipts(tmp_path.as_uri()) as written:
+        written.write(FIRED, "n")
+        Receipts(tmp_path.as_uri()).collect(0)
+        assert rows(tmp_path) == []
+        written.write(FIRED, "n")
+    Receipts(tmp_path.as_uri()).collect(0)
+    assert len(rows(tmp_path)) == 4
+
+
+def test_old_journals_are_collected_at_the_end_of_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Receipts(tmp_path.as_uri()) as written:
+        written.write(FIRED, "n")
+    monkeypatch.setattr(time, "time", lambda: 1e12)
+    with Receipts(tmp_path.as_uri()):
+        pass
+    assert len(rows(tmp_path)) == 2
+
+
+_KILLED = """
+import os, sys
+from chronoline.pipe.receipts import Receipts, Fired
+written = Receipts(sys.argv[1])
+for number in range(3):
+    written.write([Fired(f"{number}", 1, 0, 0, False)], "n")
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("torn", [0, 7])
+def test_killed_task_leaves_its_receipts(tmp_path: Path, torn: int) -> None:
+    subprocess.run([sys.executable, "-c", _KILLED, tmp_path.as_uri()], check=False)
+    (journal,) = tmp_path.glob(".journal-*")
+    if torn:  # it was killed while it wrote the last one
+        journal.write_bytes(journal.read_bytes()[:-torn])
+    Receipts(tmp_path.as_uri()).collect(0)
+    assert [row["id"] for row in rows(tmp_path)] == ["0", "1", "2"][: 2 if torn else 3]
+    assert len(names(tmp_path)) == 1
+
+
+def test_unreadable_journal_leaves_no_file(tmp_path: Path) -> None:
+    (tmp_path / ".journal-0-x").write_bytes(b"torn")
+    Receipts(tmp_path.as_uri()).collect(0)
+    assert names(tmp_path) == []

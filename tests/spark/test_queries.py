@@ -8,22 +8,12 @@ import pytest
 from pyspark.sql.streaming.query import StreamingQuery
 
 from chronoline.pipe.spark import queries
-from chronoline.pipe.spark.lane_query import OBSERVED
-from chronoline.pipe.spark.queries import SupervisedQuery, longest_stillness_s
-
-
-class Row:
-    def __init__(self, fired: int) -> None:
-        self._fired = fired
-
-    def asDict(self) -> dict[str, int]:
-        return {"fired": self._fired}
+from chronoline.pipe.spark.queries import SupervisedQuery
 
 
 class Progress:
-    def __init__(self, batch: int, fired: int | None) -> None:
+    def __init__(self, batch: int) -> None:
         self.batchId = batch
-        self.observedMetrics = {} if fired is None else {OBSERVED: Row(fired)}
 
 
 class Query:
@@ -32,12 +22,6 @@ class Query:
     def __init__(self) -> None:
         self.isActive = True
         self.ended: list[Progress] = []
-        self.fetched = 0
-
-    @property
-    def recentProgress(self) -> list[Progress]:
-        self.fetched += 1
-        return self.ended
 
     @property
     def lastProgress(self) -> Progress | None:
@@ -107,72 +91,47 @@ def test_failed_query_restarts_after_growing_rests(
     assert kept.active
 
 
-def test_observation_is_reported_once(kept: SupervisedQuery, started: list[Query]) -> None:
+def test_last_micro_batch_is_known(kept: SupervisedQuery, started: list[Query]) -> None:
+    assert kept.done == -1
     kept.keep()
     assert kept.done == -1
-    started[-1].ended = [Progress(0, 3), Progress(1, None)]
-    assert [each["fired"] for each in kept.observed()] == [3]
-    started[-1].ended += [Progress(2, 4)]
-    assert [each["fired"] for each in kept.observed()] == [4]
-    assert kept.done == 2
+    started[-1].ended = [Progress(0), Progress(1)]
+    assert kept.done == 1
     kept.stop()
     assert not kept.active
-    assert list(kept.observed()) == []
-    kept.start()
-    started[-1].ended = [Progress(0, 5)]
-    assert [each["fired"] for each in kept.observed()] == [5]
+    assert kept.done == -1
 
 
-def test_all_are_fetched_only_if_several_are_new(
-    kept: SupervisedQuery, started: list[Query]
-) -> None:
-    kept.keep()
-    for number in range(3):
-        started[-1].ended.append(Progress(number, number))
-        assert [each["fired"] for each in kept.observed()] == [number]
-        assert list(kept.observed()) == []
-    assert started[-1].fetched == 0
-    started[-1].ended += [Progress(3, 3), Progress(4, 4)]
-    assert [each["fired"] for each in kept.observed()] == [3, 4]
-    assert started[-1].fetched == 1
-
-
-def test_idle_query_is_checked_before_it_counts(
+def test_query_hangs_without_beats_and_progress(
     kept: SupervisedQuery, started: list[Query], time: Time
 ) -> None:
-    def stillness_s() -> float:
-        return longest_stillness_s([kept], suspicious_s=20)
+    beaten_s = time.now_s
 
+    def hangs() -> bool:
+        return kept.hangs(beaten_s, patience_s=20)
+
+    assert not hangs()
     kept.keep()
-    started[-1].ended = [Progress(0, 1)]
-    assert list(kept.observed())
-    # The observer is busy for a while; the query moves.
-    time.now_s += 15
-    started[-1].ended.append(Progress(1, 2))
-    assert stillness_s() == 15
-    time.now_s += 15
-    assert stillness_s() == 0
-    assert [each["fired"] for each in kept.observed()] == [2]
-    # It does not move, and a new start is no movement.
-    time.now_s += 30
-    assert stillness_s() == 30
-    started[-1].isActive = False
+    time.now_s += 21
+    beaten_s = time.now_s - 1
+    assert not hangs()  # a task beats, however long it serves
+    time.now_s += 20
+    started[-1].ended = [Progress(0)]
+    assert not hangs()  # a micro-batch has ended
+    time.now_s += 21
+    assert hangs()
+
+
+def test_hanging_query_restarts_after_a_rest(
+    kept: SupervisedQuery, started: list[Query], time: Time, caplog: pytest.LogCaptureFixture
+) -> None:
     kept.keep()
-    time.now_s += 1
+    kept.restart("it hangs")
+    assert not started[0].isActive
+    kept.keep()
+    assert not kept.active
+    time.now_s += 0.5
     kept.keep()
     assert kept.active
-    assert stillness_s() == 31
-    started[-1].ended = [Progress(0, 1)]
-    assert stillness_s() == 0
-
-
-def test_longest_idle_query_counts(kept: SupervisedQuery, started: list[Query], time: Time) -> None:
-    # Another query that starts the same.
-    other = SupervisedQuery("another lane", kept._start)
-    for query in (kept, other):
-        query.start()
-    time.now_s += 30
-    started[0].ended = [Progress(0, 1)]
-    assert longest_stillness_s([kept, other], suspicious_s=20) == 30
-    started[1].ended = [Progress(0, 1)]
-    assert longest_stillness_s([kept, other], suspicious_s=20) == 0
+    assert (len(started), kept.restarts) == (2, 1)
+    assert caplog.messages == ["the lane is restarted: it hangs"]

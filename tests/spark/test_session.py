@@ -12,9 +12,13 @@ from chronoline.core.errors import InvalidInput
 from chronoline.pipe.settings import PipeSettings
 from chronoline.pipe.spark.pipe import Pipe
 from chronoline.pipe.spark.session import (
+    PipeSession,
     build_session,
+    choose_master,
+    connect_problem,
     count_slots,
     is_stopped,
+    master_of_arguments,
     session_problems,
     slots_needed,
 )
@@ -77,3 +81,69 @@ def test_stopped_session_is_recognised(spark: SparkSession) -> None:
 def test_a_folder_without_jars_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"there is no \.jar file in"):
         build_session(settings(spark={"jars": str(tmp_path)}))
+
+
+# The master
+
+
+def test_session_of_the_process_is_used_and_not_owned(spark: SparkSession) -> None:
+    assert build_session(settings()) == PipeSession(spark, is_own=False)
+
+
+def test_named_master_is_used() -> None:
+    assert choose_master(settings(), None, None) == "local[4,4]"
+    assert choose_master(settings(), None, "local[6]") == "local[6]"
+    assert choose_master(settings(), "spark://h:1", "local[6]") == "spark://h:1"
+    own = settings(spark={"master": "local[5]"})
+    assert choose_master(own, None, "local[6]") == "local[5]"
+    assert choose_master(own, "local[5]", None) == "local[5]"
+    with pytest.raises(
+        InvalidInput, match=r"'local\[5\]', and spark-submit names 'yarn': leave one"
+    ):
+        choose_master(own, "yarn", None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "master"),
+    [
+        ("", None),
+        ("pyspark-shell", None),
+        ("--master yarn pyspark-shell", "yarn"),
+        ("--master=yarn --conf spark.master=local pyspark-shell", "yarn"),
+        ("--conf spark.master=local[2] -c spark.ui.enabled=false pyspark-shell", "local[2]"),
+        ("-c spark.master=k8s://h pyspark-shell", "k8s://h"),
+    ],
+)
+def test_master_in_the_arguments_of_submit(arguments: str, master: str | None) -> None:
+    assert master_of_arguments({"PYSPARK_SUBMIT_ARGS": arguments}) == master
+
+
+def test_other_master_than_the_session_has_is_refused(spark: SparkSession) -> None:
+    (problem,) = session_problems(spark, settings(spark={"master": "local[7]"}))
+    assert problem == "spark.master is 'local[7]', and its session has 'local[8,4]'"
+
+
+def test_local_files_are_refused_on_the_master_of_a_session(spark: SparkSession) -> None:
+    remote: Any = Context(spark)
+    remote.master = "spark://h:1"
+    (problem,) = session_problems(remote, settings())
+    assert problem.startswith("master 'spark://h:1' runs tasks on other machines")
+
+
+class RemoteSession:
+    """A session of Spark Connect, as far as it is looked at."""
+
+
+RemoteSession.__module__ = "pyspark.sql.connect.session"
+
+
+def test_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert connect_problem(settings(), {}, None) is None
+    problem = connect_problem(settings(spark={"conf": {"spark.remote": "sc://h"}}), {}) or ""
+    assert problem.startswith("spark.conf has spark.remote: a pipe cannot run over Spark Connect")
+    remote: Any = RemoteSession()
+    (problem,) = session_problems(remote, settings())
+    assert problem.startswith("the session is one of Spark Connect: ")
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1")
+    with pytest.raises(InvalidInput, match="SPARK_REMOTE is set: "):
+        build_session(settings())

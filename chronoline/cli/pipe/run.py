@@ -168,7 +168,7 @@ def _check_spark(settings: PipeSettings) -> str:
             session_problems,
             slots_needed,
         )
-    spark = build_session(settings)
+    spark, is_own = build_session(settings)
     try:
         problems = session_problems(spark, settings)
         if problems:
@@ -177,4 +177,5 @@ def _check_spark(settings: PipeSettings) -> str:
         slots = count_slots(spark, needed)
         return f"{spark.version}, {slots} slots, of which the pipe needs {needed}"
     finally:
-        spark.stop()
+        if is_own:
+            spark.stop()

@@ -1,11 +1,13 @@
 """A pipe: from an input topic to the timeline, and from there to an output topic at the millisecond.
 
 State. A pipe is a member of its group in the store: the others see its heartbeats, and a flag there
-asks it to stop. It claims its share of the input's partitions in the store; its share of the
-buckets follows from the live members. No state that matters is in this process or in Spark's checkpoints.
+asks it to stop. It claims its share of the input's partitions in the store. The tasks of its lanes are
+members of another group, whose heartbeats say who serves which buckets. No state that matters is in this
+process or in Spark's checkpoints.
 
 Work. One streaming query takes records in; one query for each lane fires messages. One thread sends the
-heartbeats, one keeps the claims and restarts failed queries, and one does the upkeep, which may take long:
+heartbeats, which do not depend on the queries, and adds up the counts of the tasks. One keeps the claims and
+restarts queries that failed or hang. One does the upkeep, which may take long:
 the relay of dead letters, purging, committing positions to the input's own tools, measuring clocks.
 
 Stopping. The tasks see the flag in the store, fire the messages that are due, and give back the rest. Then
@@ -17,8 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
-import tempfile
 import threading
 import time
 import uuid
@@ -26,6 +26,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -40,35 +41,42 @@ from chronoline.core.topic import Topic
 from chronoline.delivery.lane_settings import LaneSettings
 from chronoline.pipe.claims import InputClaims, source_name
 from chronoline.pipe.clock_offset import ReadClock
-from chronoline.pipe.counters import Counters, WindowCount
+from chronoline.pipe.counters import Counters
 from chronoline.pipe.inputs import open_input
+from chronoline.pipe.lane_tasks import TaskAccounts, lane_tasks
 from chronoline.pipe.lane_work import LaneWork
 from chronoline.pipe.metrics import PipeCollector
+from chronoline.pipe.receipts import Receipts, receipts_url
 from chronoline.pipe.settings import PipeSettings, fixed_problem, topic_settings
 from chronoline.pipe.spark.enqueue import IntakeWork, start_enqueue
 from chronoline.pipe.spark.expressions import Contract
 from chronoline.pipe.spark.kafka_clock import KafkaClock
 from chronoline.pipe.spark.lane_query import start_lane
-from chronoline.pipe.spark.queries import SPARK_IS_GONE, SupervisedQuery, longest_stillness_s
-from chronoline.pipe.spark.session import build_session, is_stopped, session_problems, slots_needed
+from chronoline.pipe.spark.queries import SPARK_IS_GONE, SupervisedQuery
+from chronoline.pipe.spark.session import (
+    PipeSession,
+    build_session,
+    is_stopped,
+    session_problems,
+    slots_needed,
+)
 from chronoline.pipe.spark.workers import warm_up
 from chronoline.pipe.status import read_status
 from chronoline.pipe.upkeep import PipeUpkeep
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.metrics import MetricsServer
+from chronoline.runtime.process_folder import ProcessFolder
 from chronoline.runtime.service import Closable
 from chronoline.spark import register
 from chronoline.stores.factory import open_store
-from chronoline.stores.members import Member, pipe_group, pipe_members
+from chronoline.stores.members import Member, lane_group, life_ms, pipe_group, pipe_members
 
 logger = logging.getLogger(__name__)
 
-_BEATS_ALIVE = 4
-"""A pipe counts as dead after this many missing heartbeats."""
-_SHORTEST_LIFE_MS = 2_000
 _LOOK_AT_PARTITIONS_S = 30.0
 _LOOK_FOR_END_S = 0.05
 _PATIENCE_S = 10.0
+"""The least time after which a query without beating tasks hangs: the first micro-batches take seconds."""
 
 
 class Pipe(Closable):
@@ -98,10 +106,9 @@ class Pipe(Closable):
 
     def _open(self, opened: contextlib.ExitStack, spark: SparkSession | None) -> None:
         settings = self.settings
-        self._folder = Path(tempfile.mkdtemp(prefix="chronoline-pipe-"))
-        opened.callback(shutil.rmtree, self._folder, ignore_errors=True)
-        self._spark = spark or build_session(settings)
-        self._own_session = spark is None
+        self._folder = opened.enter_context(ProcessFolder("chronoline-pipe-")).path
+        session = build_session(settings) if spark is None else PipeSession(spark, is_own=False)
+        self._spark, self._own_session = session
         if self._own_session:
             opened.callback(self._stop_spark)
         problems = session_problems(self._spark, settings)
@@ -118,9 +125,10 @@ class Pipe(Closable):
         self.counters.source = source_name(settings, self._input.identity())
         self._partitions = self._input.partitions()
         self._look_at_partitions_s = time.monotonic() + _LOOK_AT_PARTITIONS_S
-        self._longest_still_s = (
+        self._patience_s = (
             settings.lanes * settings.window_ms + 2 * settings.hold_ms
         ) / 1000 + _PATIENCE_S
+        self._accounts = TaskAccounts(self.node, settings.ranges)
         self._input_claims = InputClaims(
             self._store,
             self.topic,
@@ -152,7 +160,7 @@ class Pipe(Closable):
             )
             for lane in range(settings.lanes)
         ]
-        self._windows = {lane: WindowCount(settings.lanes) for lane in self._lanes}
+        self._beaten_s = [time.monotonic()] * settings.lanes  # when a task of each lane last beat
         for lane in self._lanes:
             opened.callback(lane.stop)
             lane.start()
@@ -197,6 +205,7 @@ class Pipe(Closable):
             window_ms=settings.window_ms,
             look_ms=settings.failure_detection_interval_ms,
             delivery_timeout_ms=settings.delivery_timeout_ms,
+            receipts=receipts_url(settings.receipts) if settings.receipts else None,
             kept_headers=(settings.id_header, settings.deadline_header)
             if settings.keep_headers
             else None,
@@ -226,14 +235,8 @@ class Pipe(Closable):
         return clock
 
     def _start_lane(self, lane: int) -> StreamingQuery:
-        folder = self._new_folder()
-        receipts = None
-        if self.settings.receipts:
-            # A new folder for each start: a sink skips the micro-batches of an earlier query.
-            receipts = f"{self.settings.receipts}/node={self.node}/run={folder.name}/lane={lane}"
-        return start_lane(
-            self._spark, self._work(lane), checkpoint=folder.as_uri(), receipts=receipts
-        )
+        self._beaten_s[lane] = time.monotonic()
+        return start_lane(self._spark, self._work(lane), checkpoint=self._new_folder().as_uri())
 
     def _start_enqueue(self) -> StreamingQuery:
         settings = self.settings
@@ -280,23 +283,14 @@ class Pipe(Closable):
         self.stopped.set()
 
     def _show_life(self) -> None:
-        """Sends a heartbeat, in its own thread: other requests may take longer than a heartbeat is valid.
-
-        A pipe whose lanes make no progress sends none: others should serve its share.
-        """
-        still_s = self._still_s()
-        if still_s > self._longest_still_s:
-            logger.error("no heartbeat: the lanes have made no progress for %d seconds", still_s)
-            self._members = pipe_members(self._store, self.topic)
-        else:
+        """Sends a heartbeat, in its own thread: other requests may take longer than a heartbeat is valid."""
+        try:
             self._members = self._beat()
+        except StoreUnavailable:
+            self._beaten_s = [time.monotonic()] * self.settings.lanes  # nobody can beat
+            raise
         if any(member.name == self.node and member.stopping for member in self._members):
             self.stopped.set()
-
-    def _still_s(self) -> float:
-        """The time without progress of the lanes. Spark is asked each time: both threads rely on the result,
-        and each may have been busy for a while."""
-        return longest_stillness_s(self._lanes, suspicious_s=self._longest_still_s)
 
     def _look_after(self) -> None:
         if is_stopped(self._spark):  # by its cluster, or by the owner of the session
@@ -307,26 +301,17 @@ class Pipe(Closable):
         except TopicNotFound:
             self._fail(f"its timeline {self.topic.name!r} was deleted")
             return
-        for lane in self._lanes:
-            self._count(lane)  # before a restart, which drops the metrics
-            lane.keep()
+        for lane, query in enumerate(self._lanes):
+            if query.hangs(self._beaten_s[lane], patience_s=self._patience_s):
+                query.restart(f"none of its tasks has beaten for {self._patience_s:.0f} seconds")
+            query.keep()
         self.counters.restarts = sum(each.restarts for each in (*self._lanes, self._enqueue))
         self._keep_input()
         if time.monotonic() >= self._look_at_partitions_s:
             self._look_at_partitions_s = time.monotonic() + _LOOK_AT_PARTITIONS_S
             self._partitions = self._input.partitions()
 
-    def _count(self, lane: SupervisedQuery) -> None:
-        for observed in lane.observed():
-            self.counters.add_messages(observed)
-            self._windows[lane].add(observed, self.counters)
-
     def _keep_input(self) -> None:
-        if self._still_s() > self._longest_still_s:
-            # Others have its share, and should have the input too.
-            self._enqueue.stop()
-            self._input_claims.release()
-            return
         now_ms = self._clock.now_ms()
         kept = self._input_claims.renew(now_ms)
         members = self._members
@@ -342,22 +327,38 @@ class Pipe(Closable):
             self._enqueue.keep()
 
     def _beat(self) -> list[Member]:
+        """Takes in the heartbeats of the tasks, and sends one of the pipe with the counts of all."""
         now_ms = self._clock.now_ms()
-        life_ms = max(_SHORTEST_LIFE_MS, _BEATS_ALIVE * self.settings.failure_detection_interval_ms)
+        settings = self.settings
+        removable = self._take_counts(now_ms)
+        # A window is counted when its tasks have had time for their last beats.
+        lives_ms = life_ms(settings.failure_detection_interval_ms)
+        settled_ms = now_ms - max(settings.window_ms, lives_ms)
+        self._accounts.count_windows(settled_ms // settings.window_ms)
         self._store.beat(
             pipe_group(self.topic),
             self.node,
-            until_ms=now_ms + life_ms,
-            details=self.counters.to_json(),
+            until_ms=now_ms + lives_ms,
+            details=self._accounts.show(self.counters),
             now_ms=now_ms,
         )
+        for name in removable:
+            self._store.leave(lane_group(self.topic), name)
         return pipe_members(self._store, self.topic)
+
+    def _take_counts(self, now_ms: int) -> list[str]:
+        tasks = lane_tasks(self._store, self.topic)
+        for task in tasks:
+            if task.node == self.node and task.serves(now_ms):
+                self._beaten_s[task.lane] = time.monotonic()
+        return self._accounts.take(tasks, now_ms)
 
     # Ending
 
     def _end_lanes(self) -> None:
         """Asks the tasks to stop through the store, waits for the running ones, and ends the queries."""
         self._enqueue.stop()
+        stopped_ms = self._clock.now_ms()
         try:
             self._store.ask_to_stop(pipe_group(self.topic), self.node)
             self._input_claims.release()
@@ -370,6 +371,26 @@ class Pipe(Closable):
                 self._await_lanes()
         except SPARK_IS_GONE as error:
             logger.warning("Spark ended first; held messages are left to lapse: %s", error)
+        self._count_last(stopped_ms)
+        if self.settings.receipts:
+            self._collect_receipts(self.settings.receipts)
+
+    def _collect_receipts(self, folder: str) -> None:
+        """Collects the last receipts of the tasks, which have ended."""
+        try:
+            Receipts(receipts_url(folder)).collect(0)
+        except (OSError, pa.ArrowException) as error:
+            logger.warning("some receipts remain in journals, for the next pipe: %s", error)
+
+    def _count_last(self, stopped_ms: int) -> None:
+        """Adds the last counts of the tasks, and the windows that were over when the pipe was stopped."""
+        try:
+            self._take_counts(self._clock.now_ms())
+        except StoreError as error:
+            logger.warning("the last counts are missing: %s", error)
+            return
+        self._accounts.count_windows(stopped_ms // self.settings.window_ms)
+        self._accounts.show(self.counters)
 
     def _await_lanes(self) -> None:
         done = {lane: lane.done for lane in self._lanes}
@@ -385,7 +406,6 @@ class Pipe(Closable):
             # Spark would log every task that it interrupts.
             self._spark.sparkContext.setLogLevel("OFF")
         for lane in self._lanes:
-            self._count(lane)
             lane.stop()
 
     def _stop_spark(self) -> None:
@@ -394,6 +414,9 @@ class Pipe(Closable):
 
     def _leave(self) -> None:
         try:
+            for task in lane_tasks(self._store, self.topic):
+                if task.node == self.node:
+                    self._store.leave(lane_group(self.topic), task.name)
             self._store.leave(pipe_group(self.topic), self.node)
         except StoreError as error:
             logger.warning("the pipe stays a member until its heartbeat is over: %s", error)

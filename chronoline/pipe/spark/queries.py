@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
-from chronoline.pipe.spark.lane_query import OBSERVED
 from chronoline.runtime.backoff import Backoff, Waits
 from chronoline.runtime.service import Service
 
@@ -33,7 +31,6 @@ class SupervisedQuery(Service):
         self._name = name
         self._start = start
         self._query: StreamingQuery | None = None
-        self._seen = -1  # the last micro-batch that `observed` returned
         self._started_s = 0.0
         self._moved_to = -1  # the last micro-batch that is known to have ended, and the time
         self._moved_s = time.monotonic()
@@ -45,21 +42,24 @@ class SupervisedQuery(Service):
         if self._query is not None:
             return
         self._query = self._start()
-        self._seen = self._moved_to = -1
-        self._started_s = time.monotonic()
+        self._moved_to = -1
+        self._started_s = self._moved_s = time.monotonic()
 
-    @property
     def still_s(self) -> float:
-        """The time since a micro-batch is known to have ended; starts do not count.
-
-        It grows until `look` asks Spark.
-        """
+        """Asks Spark, and returns the time since a micro-batch is known to have ended, or since the start."""
+        last = self._last()
+        if last is not None and last.batchId != self._moved_to:
+            self._moved_to, self._moved_s = last.batchId, time.monotonic()
         return time.monotonic() - self._moved_s
 
-    def look(self) -> float:
-        """Asks Spark, and returns the time without the end of a micro-batch. Thread-safe."""
-        self._note(self._last())
-        return self.still_s
+    def hangs(self, beaten_s: float, *, patience_s: float) -> bool:
+        """Whether neither a task of it beat, last at `beaten_s`, nor a micro-batch ended, for a time.
+
+        A task that beats may serve for any time. Spark is asked last, since the call is slow.
+        """
+        if self._query is None or time.monotonic() - beaten_s <= patience_s:
+            return False
+        return self.still_s() > patience_s
 
     @property
     def active(self) -> bool:
@@ -76,10 +76,7 @@ class SupervisedQuery(Service):
         if self._query is not None and not self._query.isActive:
             logger.error("%s failed and is restarted: %s", self._name, self._why())
             self._query = None
-            self.restarts += 1
-            if time.monotonic() - self._started_s > _HEALTHY_S:
-                self._waits.reset()
-            self._start_at_s = time.monotonic() + self._waits.next()
+            self._rest()
         if self._query is None and time.monotonic() >= self._start_at_s:
             try:
                 self.start()
@@ -87,16 +84,11 @@ class SupervisedQuery(Service):
                 self._start_at_s = time.monotonic() + self._waits.next()
                 raise
 
-    def observed(self) -> Iterator[dict[str, Any]]:
-        """The observed metrics of the micro-batches that have ended since the last call."""
-        last = self._last()
-        self._note(last)
-        for progress in self._since(last):
-            if progress.batchId > self._seen:
-                self._seen = progress.batchId
-                row = progress.observedMetrics.get(OBSERVED)
-                if row is not None:
-                    yield row.asDict()
+    def restart(self, why: str) -> None:
+        """Ends the query, and starts it again after a wait."""
+        logger.error("%s is restarted: %s", self._name, why)
+        self.stop()
+        self._rest()
 
     def stop(self) -> None:
         """Ends the query at once: a running task is killed without any clean-up."""
@@ -105,34 +97,16 @@ class SupervisedQuery(Service):
             with suppress(Py4JError, *SPARK_IS_GONE):  # it ended with Spark
                 query.stop()
 
+    def _rest(self) -> None:
+        self.restarts += 1
+        if time.monotonic() - self._started_s > _HEALTHY_S:
+            self._waits.reset()
+        self._start_at_s = time.monotonic() + self._waits.next()
+
     def _last(self) -> StreamingQueryProgress | None:
         query = self._query  # another thread may remove it
         return query.lastProgress if query else None
 
-    def _note(self, last: StreamingQueryProgress | None) -> None:
-        if last is not None and last.batchId != self._moved_to:
-            self._moved_to, self._moved_s = last.batchId, time.monotonic()
-
-    def _since(self, last: StreamingQueryProgress | None) -> Sequence[StreamingQueryProgress]:
-        """Fetches the whole history only if it has more than one new entry: each entry costs a call."""
-        if last is None or last.batchId <= self._seen:
-            return ()
-        if last.batchId == self._seen + 1:
-            return (last,)
-        return self._query.recentProgress if self._query else ()
-
     def _why(self) -> str:
         error = self._query.exception() if self._query else None
         return "unknown" if error is None else str(error).split("\n\n", 1)[0].strip()
-
-
-def longest_stillness_s(queries: Sequence[SupervisedQuery], *, suspicious_s: float) -> float:
-    """The longest time without progress among queries.
-
-    Spark is asked before a suspicious time is returned, since the thread that usually asks may have been
-    busy. If Spark does not answer, neither does this function.
-    """
-    known_s = max(query.still_s for query in queries)
-    if known_s <= suspicious_s:
-        return known_s
-    return max(query.look() for query in queries)

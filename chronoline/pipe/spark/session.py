@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyspark
+from pyspark import SparkConf, SparkContext
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from chronoline.core.errors import InvalidInput
 from chronoline.pipe.properties import java_properties
-from chronoline.pipe.settings import PipeSettings
+from chronoline.pipe.settings import PipeSettings, master_problem
+from chronoline.runtime.store_url import without_password
 
 _SPARE_SLOTS = 1
 _EXECUTORS_S = 60.0
 _LOOK_FOR_EXECUTORS_S = 0.1
 _LOG4J = Path(__file__).with_name("log4j2.properties")
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
+"""The variable that `spark-submit` sets for the Python process that it starts."""
+_UNNAMED = "local[*]"
+"""The master that `spark-submit` chooses if nobody names one."""
+_CONNECT = "pyspark.sql.connect"
 _CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 
 
@@ -31,13 +41,63 @@ def slots_needed(settings: PipeSettings) -> int:
     return settings.lanes * settings.ranges + 1
 
 
-def build_session(settings: PipeSettings) -> SparkSession:
-    """Creates a session for this pipe; on one machine unless the settings name a master."""
+class PipeSession(NamedTuple):
+    spark: SparkSession
+    is_own: bool
+    """Whether it was made for the pipe, which stops it."""
+
+
+def build_session(settings: PipeSettings) -> PipeSession:
+    """Returns the session of this process, or makes one; on one machine if nobody names a master.
+
+    A master that `spark-submit` or Spark's own settings name is used. Raises `InvalidInput` if the pipe's
+    settings name another, and for Spark Connect.
+    """
+    connect = connect_problem(settings, os.environ)
+    if connect:
+        raise InvalidInput(connect)
+    connector = _connector(settings)
+    if SparkContext._active_spark_context is not None:
+        return PipeSession(SparkSession.builder.getOrCreate(), is_own=False)
+    try:
+        with _handlers_kept():
+            return PipeSession(_make_session(settings, connector), is_own=True)
+    except InvalidInput:
+        raise
+    except Exception as error:  # errors of the JVM and of the gateway have no common base
+        hint = ""
+        if "spark.jars.packages" in connector:
+            hint = ". If Maven cannot be asked, spark.jars names a folder with the connector's jars"
+        raise InvalidInput(f"Spark does not start: {str(error).splitlines()[0]}{hint}") from error
+
+
+def _make_session(settings: PipeSettings, connector: Mapping[str, str]) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    slots = slots_needed(settings) + _SPARE_SLOTS
-    local = settings.spark.master is None
-    master = f"local[{slots},4]" if local else settings.spark.master
-    conf: dict[str, str] = {
+    is_submitted = _GATEWAY in os.environ
+    named = _master_of_submit() if is_submitted else master_of_arguments(os.environ)
+    default = None if is_submitted else _default_master(os.environ)
+    master = choose_master(settings, named, default)
+    is_local = master.startswith("local")
+    conf = _own_conf(settings, is_local=is_local)
+    if (
+        is_submitted
+    ):  # its arguments take precedence over the pipe's defaults, and its JVM has its jars
+        given = SparkConf()
+        conf = {name: value for name, value in conf.items() if not given.contains(name)}
+    else:
+        conf |= connector
+        if is_local:
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    conf |= java_properties(settings.spark.conf)
+    return SparkSession.builder.master(master).config(map=dict(conf)).getOrCreate()
+
+
+def _own_conf(settings: PipeSettings, *, is_local: bool) -> dict[str, str]:
+    options = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
+    if is_local:
+        # All processes share a few cores: this collector and this compiler use few threads.
+        options += " -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    return {
         "spark.app.name": f"chronoline pipe {settings.name}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -46,24 +106,82 @@ def build_session(settings: PipeSettings) -> SparkSession:
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
+        "spark.driver.extraJavaOptions": options,
     }
-    options = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
-    if local:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        # All processes share a few cores: this collector and this compiler use few threads.
-        options += " -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-    conf["spark.driver.extraJavaOptions"] = options
-    conf |= _connector(settings)
-    conf |= java_properties(settings.spark.conf)
-    builder = SparkSession.builder.master(str(master)).config(map=dict(conf))
-    try:
-        with _handlers_kept():
-            return builder.getOrCreate()
-    except Exception as error:  # errors of the JVM and of the gateway have no common base
-        hint = ""
-        if "spark.jars.packages" in conf:
-            hint = ". If Maven cannot be asked, spark.jars names a folder with the connector's jars"
-        raise InvalidInput(f"Spark does not start: {str(error).splitlines()[0]}{hint}") from error
+
+
+# The master
+
+
+def choose_master(settings: PipeSettings, named: str | None, default: str | None) -> str:
+    """The master of a new session: `named` by `spark-submit`, of the settings, or Spark's own `default`."""
+    own = settings.spark.master
+    if own is not None and named is not None and own != named:
+        raise InvalidInput(
+            f"spark.master is {without_password(own)!r}, and spark-submit names "
+            f"{without_password(named)!r}: leave one of them out"
+        )
+    slots = slots_needed(settings) + _SPARE_SLOTS
+    return own or named or default or f"local[{slots},4]"
+
+
+def _master_of_submit() -> str | None:
+    """The master of the `spark-submit` that started this process; None if nobody named one."""
+    SparkContext._ensure_initialized()
+    system = SparkContext._jvm.java.lang.System  # type: ignore[union-attr]  # it is initialized
+    master: str | None = system.getProperty("spark.master")
+    command: str = system.getProperty("sun.java.command") or ""
+    return None if master == _UNNAMED and _UNNAMED not in command else master
+
+
+def master_of_arguments(environ: Mapping[str, str]) -> str | None:
+    """The master in `PYSPARK_SUBMIT_ARGS`, with which Spark's Python library starts `spark-submit`."""
+    words = shlex.split(environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    found: dict[str, str] = {}
+    for word, after in pairwise([*words, ""]):
+        option, is_joined, value = word.partition("=")
+        value = value if is_joined else after
+        if option == "--master":
+            found["--master"] = value
+        elif option in ("--conf", "-c") and value.startswith("spark.master="):
+            found["--conf"] = value.removeprefix("spark.master=")
+    return found.get("--master") or found.get("--conf")
+
+
+def _default_master(environ: Mapping[str, str]) -> str | None:
+    """The master of `spark-defaults.conf`, or of the variable `MASTER`."""
+    folder = environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf"
+    path = Path(folder) / "spark-defaults.conf"
+    lines = path.read_text().splitlines() if path.is_file() else []
+    for line in lines:
+        name, _, value = line.strip().replace("=", " ", 1).partition(" ")
+        if name == "spark.master":
+            return value.strip()
+    return environ.get("MASTER") or None
+
+
+def connect_problem(
+    settings: PipeSettings, environ: Mapping[str, str], spark: object = None
+) -> str | None:
+    """Spark Connect has no driver in this process, which supervises the queries of a pipe."""
+    remote = {
+        f"spark.master is {settings.spark.master!r}": (settings.spark.master or "").startswith(
+            "sc:"
+        ),
+        "spark.conf has spark.remote": "spark.remote" in settings.spark.conf,
+        "SPARK_REMOTE is set": spark is None and bool(environ.get("SPARK_REMOTE")),
+        "the session is one of Spark Connect": type(spark).__module__.startswith(_CONNECT),
+    }
+    for words, is_so in remote.items():
+        if is_so:
+            return (
+                f"{words}: a pipe cannot run over Spark Connect, since it supervises its queries in the "
+                "driver. Start it with spark-submit, or name a master"
+            )
+    return None
+
+
+# Signals
 
 
 @contextmanager
@@ -107,6 +225,9 @@ def _connector(settings: PipeSettings) -> dict[str, str]:
     return found
 
 
+# Checks of a session
+
+
 def is_stopped(spark: SparkSession) -> bool:
     """Whether the context has ended, also while the JVM lives; a stop in this process sets it to None."""
     jvm_context: Any = spark.sparkContext._jsc
@@ -132,10 +253,20 @@ def count_slots(spark: SparkSession, needed: int) -> int:
 
 def session_problems(spark: SparkSession, settings: PipeSettings) -> list[str]:
     """The problems that keep a session from serving this pipe."""
+    connect = connect_problem(settings, {}, spark)
+    if connect:
+        return [connect]
     if is_stopped(spark):
         return ["its session was stopped"]
     problems = []
     conf = spark.sparkContext.getConf()
+    master = spark.sparkContext.master
+    if settings.spark.master not in (None, master):
+        problems.append(
+            f"spark.master is {settings.spark.master!r}, and its session has {master!r}"
+        )
+    if problem := master_problem(settings, master):
+        problems.append(problem)
     needed = slots_needed(settings)
     slots = count_slots(spark, needed)
     if slots < needed:

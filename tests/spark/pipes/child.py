@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,16 @@ from tests.spark.pipes.scene import until
 class Child(LineProcess):
     """`chronoline pipe …` as a process. Its output goes to its log."""
 
-    def __init__(self, folder: Path, *arguments: str, cwd: Path | None = None, **env: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        program: Sequence[str] = (sys.executable, "-m", "chronoline"),
+        cwd: Path | None = None,
+        **env: str,
+    ) -> None:
         super().__init__(
-            [sys.executable, "-m", "chronoline", "pipe", *arguments],
+            [*program, "pipe", *arguments],
             log_path=folder / f"child-{next(numbers)}.log",
             environment=environment(
                 folder, COLUMNS="200", PYSPARK_PYTHON=python_of_workers(folder), **env

@@ -19,7 +19,7 @@ def main(flags: str) -> None:
     signals: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda given, _: signals.append(given))
-    spark = build_session(settings)
+    spark, _ = build_session(settings)
     signal.raise_signal(signal.SIGINT)
     signal.raise_signal(signal.SIGTERM)
     slots = count_slots(spark, 1)

@@ -14,7 +14,17 @@ from chronoline.pipe.intake import REASON_HEADER
 from chronoline.pipe.spark.pipe import Pipe
 from chronoline.stores.members import pipe_group
 from tests.spark.pipes.places import PATIENCE_S, Embedded, Place, Record
-from tests.spark.pipes.scene import DEADLINE, HOUR_MS, ID, Scene, now_ms, rfc_3339, until
+from tests.spark.pipes.scene import (
+    DEADLINE,
+    HOUR_MS,
+    ID,
+    Scene,
+    now_ms,
+    over,
+    rfc_3339,
+    spread,
+    until,
+)
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -80,24 +90,6 @@ def test_delay_header_names_and_dedupe_settings(place: Place, spark: SparkSessio
         assert scene.status().nodes == ()
 
 
-def test_frozen_pipe_releases_its_input_and_can_stop(
-    embedded: Embedded, spark: SparkSession
-) -> None:
-    with Scene(embedded) as scene:
-        with Pipe(scene.settings(), spark) as pipe:
-            until(lambda: scene.holders() == {pipe.node}, "it takes in all partitions")
-            # No setting makes it look frozen.
-            longest_s, pipe._longest_still_s = pipe._longest_still_s, -1.0
-            until(lambda: scene.holders() == {None}, "it lets them go")
-            until(lambda: not any(each.alive for each in scene.status().nodes), "it shows no life")
-            pipe._longest_still_s = longest_s
-            until(lambda: scene.holders() == {pipe.node}, "it takes them back")
-            pipe._longest_still_s = -1.0
-            scene.store.ask_to_stop(pipe_group(pipe.topic), pipe.node)
-            until(pipe.stopped.is_set, "it stops")
-        assert pipe.failed is None
-
-
 def test_busy_supervisor_keeps_its_input(
     embedded: Embedded,
     spark: SparkSession,
@@ -128,15 +120,11 @@ def test_busy_supervisor_keeps_its_input(
         # So that it asks now.
         pipe._look_at_partitions_s = 0.0
         assert busy.wait(PATIENCE_S)
-        # The looks of the supervisor have no event.
-        until(lambda: all(lane.done > lane._seen for lane in pipe._lanes), "lanes move unseen")
-        for lane in pipe._lanes:
-            lane._moved_s -= 1_000  # as if it had been busy for that time
         beat_ms = alive_until_ms()
         until(lambda: alive_until_ms() > beat_ms, "it shows life", patience_s=20)
-        seen = {lane: lane._seen for lane in pipe._lanes}
+        tags = scene.send_all(spread(scene, "m", over(500, 10)))
+        scene.wait_out(tags)
         go_on.set()
-        until(lambda: all(lane._seen > seen[lane] for lane in seen), "the supervisor looks again")
         assert fences() == held
         assert "no heartbeat" not in caplog.text
         # Else it would show that it lives forever, where nobody finds it by its name.

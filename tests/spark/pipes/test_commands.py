@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any
 
+import psutil  # type: ignore[import-untyped]  # it ships no types
 import pyspark
 import pytest
 from typer.testing import CliRunner, Result
@@ -17,13 +18,14 @@ from chronoline.cli.pipe import app
 from chronoline.core.errors import InvalidInput
 from chronoline.log import Log, NewEvent
 from chronoline.pipe.kafka import KafkaTopic
+from chronoline.pipe.lane_tasks import lane_tasks
 from chronoline.runtime.child_process import Server
 from chronoline.stores.factory import open_store
 from chronoline.stores.members import pipe_group
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.servers import jars
 from tests.spark.environment import environment
-from tests.spark.pipes.child import Child
+from tests.spark.pipes.child import Child, flags
 from tests.spark.pipes.places import OnServers, numbers
 from tests.spark.pipes.scene import (
     DEADLINE,
@@ -241,6 +243,41 @@ def test_the_kafka_example_runs_on_a_standalone_cluster(
         assert scene.holders() == {None}
         assert node not in [each.name for each in scene.status().nodes]
         scene.account()
+
+
+def test_submitted_pipe_runs_on_the_master_of_spark_submit(
+    tmp_path: Path, servers: OnServers, master: str
+) -> None:
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    options = ["--conf=spark.executor.memory=512m", "--conf=spark.driver.host=127.0.0.1"]
+    options += ["--jars", ",".join(map(str, jars.resolve("spark-kafka").iterdir()))]
+    program = [str(submit), "--master", master, *options, str(EXAMPLES / "pipe_submit.py")]
+    with Scene(servers) as scene:
+        settings = flags(scene.flags())
+        # Nobody knows which of two masters is meant.
+        two = (*settings, "--set=spark.master=local[4]")
+        with Child(tmp_path, "run", *two, program=program) as child:
+            assert child.wait() == 1
+            assert f"and spark-submit names '{master}': leave one of them out" in child.log
+        with Child(tmp_path, "run", *settings, program=program) as child:
+            child.wait_running()
+            scene.wait_out(scene.send_all(spread(scene, "m", over(1_000, 100))))
+            processes = {
+                each.process.rpartition(":")[2] for each in lane_tasks(scene.store, scene.topic)
+            }
+            assert processes <= {str(each.pid) for each in _executors()}
+            assert pipe("stop", "--name", scene.name, "--store", servers.store).exit_code == 0
+            assert child.wait() == 0, child.log
+        assert not scene.account()
+        assert scene.held() == 0
+
+
+def _executors() -> Iterator[psutil.Process]:
+    """The processes of executors, and of their tasks."""
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()):
+                yield from process.children(recursive=True)
 
 
 def _checked(*config: str, **env: str) -> str:

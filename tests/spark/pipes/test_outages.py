@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
 import pytest
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from chronoline.pipe.spark.pipe import Pipe
@@ -66,9 +68,13 @@ def _be_away(server: Server) -> None:
     server.start()
 
 
-def test_killed_python_workers_lose_nothing(place: Place, spark: SparkSession) -> None:
+def test_killed_python_workers_lose_nothing(
+    place: Place, spark: SparkSession, tmp_path: Path
+) -> None:
     with Scene(place) as scene:
-        settings = scene.settings(hold_ms=HOLD_MS, reserve_ahead_ms=400)
+        settings = scene.settings(
+            hold_ms=HOLD_MS, reserve_ahead_ms=400, receipts=str(tmp_path / "receipts")
+        )
         with Pipe(settings, spark) as pipe:
             tags = scene.send_all(spread(scene, "m", over(5_000, 300)))
             scene.wait_out(tags[:20])
@@ -80,6 +86,8 @@ def test_killed_python_workers_lose_nothing(place: Place, spark: SparkSession) -
             until(partial(_knows, pipe, twice.total()), "those that came twice are counted")
         assert scene.letters() == []
         assert scene.held() == 0
+        receipts = parquet.read_table(tmp_path / "receipts").column("id").to_pylist()
+        assert set(receipts) == {"after", *(f"m{number}" for number in range(300))}
 
 
 def _kill_workers() -> int:

@@ -79,4 +79,6 @@ def _ids(scene: Scene, tags: object) -> set[str]:
 
 def _suspected(child: Child) -> set[str]:
     """The messages that it took over, as it said."""
-    return set(re.findall(r"suspected failure of [0-9a-f-]{36} for message (\S+)", child.log))
+    return set(
+        re.findall(r"suspected failure of [0-9a-f-]{36}/[0-9.]+ for message (\S+)", child.log)
+    )
