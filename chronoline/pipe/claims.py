@@ -123,7 +123,7 @@ class InputClaims:
             claim.partition,
             claim.position,
         )
-        intake = Intake(claim, [], first)
+        intake = Intake(claim, [], claim.position, first)
         self._store.take_in(
             self._topic.uid, [intake], producer_group=self._topic.name, now_ms=now_ms
         )

@@ -89,7 +89,7 @@ class PipeIntake:
         return self._store.take_in(
             self._topic_uid,
             [
-                Intake(self._claims[partition], some, some[-1].offset + 1)
+                Intake(claim := self._claims[partition], some, claim.position, some[-1].offset + 1)
                 for partition, some in records.items()
             ],
             producer_group=self._producer_group,

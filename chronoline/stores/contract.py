@@ -567,8 +567,9 @@ class Store(Closable):
 
         Records below the position were taken in before and are skipped. The others are written in their
         order: messages are created, and the first of an id counts; cancels and reschedules are made for
-        `producer_group`. At most 10,000 records in all. Raises `ClaimLost` unless every claim lives, and
-        `InvalidInput` if one of the records is not valid; then nothing was changed.
+        `producer_group`. At most 10,000 records in all. Raises `ClaimLost` unless every claim lives,
+        `InputGap` if a partition was read from behind its position, and `InvalidInput` if one of the records
+        is not valid; then nothing was changed.
         """
 
     @abstractmethod

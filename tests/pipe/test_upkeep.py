@@ -118,7 +118,7 @@ def take_in(store: Store, topic: Topic, chosen: PipeSettings, node: str, *letter
         for n, each in enumerate(letters)
     ]
     upto = first.position + len(records)
-    store.take_in(topic.uid, [Intake(first, records, upto)], producer_group="p", now_ms=now_ms())
+    store.take_in(topic.uid, [Intake(first, records, 0, upto)], producer_group="p", now_ms=now_ms())
 
 
 def test_positions_and_lag_are_published_until_the_end(

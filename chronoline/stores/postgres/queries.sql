@@ -572,7 +572,7 @@ RETURNING i.partition;
 
 -- name: input_accounts
 -- The accounts of a source.
-SELECT partition, position, holder, until_ms, accepted, ignored, rejected, cancelled, rescheduled, missed
+SELECT partition, position, holder, until_ms, fence, accepted, ignored, rejected, cancelled, rescheduled, missed
 FROM chronoline.inputs WHERE source = %(source)s ORDER BY partition;
 
 -- name: forget_inputs

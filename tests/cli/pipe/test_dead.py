@@ -47,7 +47,7 @@ def arguments(tmp_path: Path) -> list[str]:
         topic = store.create_topic("p", TopicSettings(max_attempts=1), now_ms=DIED_MS)
         (claim,) = store.claim_inputs("s", {3: 0}, "n", until_ms=DIED_MS + 1_000, now_ms=DIED_MS)
         records = [InputRecord(number, Rejected(letter(number))) for number in range(2)]
-        intake = Intake(claim, records, 2)
+        intake = Intake(claim, records, 0, 2)
         store.take_in(topic.uid, [intake], producer_group="p", now_ms=DIED_MS)
         misleading = ((ORIGIN_HEADER, b"elsewhere/1/2"),)
         poison = NewMessage(id="poison\x1b", due=DIED_MS + 1, headers=misleading)
