@@ -103,7 +103,7 @@ def kept(
 ) -> Iterator[Counters]:
     counters = Counters()
     counters.source = source_name(chosen, "7")
-    with PipeUpkeep(chosen, store, topic, source, counters, node=node, kafka_clock=lambda: None):
+    with PipeUpkeep(chosen, store, topic, source, counters, node=node):
         yield counters
 
 

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyspark
 from pyspark.sql import SparkSession
 
 from chronoline.core.errors import InvalidInput
@@ -23,12 +22,11 @@ _SPARE_SLOTS = 1
 _EXECUTORS_S = 60.0
 _LOOK_FOR_EXECUTORS_S = 0.1
 _LOG4J = Path(__file__).with_name("log4j2.properties")
-_CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 
 
 def slots_needed(settings: PipeSettings) -> int:
-    """The number of tasks that a pipe runs at once: those of every lane, and the enqueueing one."""
-    return settings.lanes * settings.ranges + 1
+    """The number of tasks that a pipe runs at once: those of every lane, and those of the intake."""
+    return settings.lanes * settings.ranges + settings.intakes
 
 
 def build_session(settings: PipeSettings) -> SparkSession:
@@ -53,17 +51,13 @@ def build_session(settings: PipeSettings) -> SparkSession:
         # All processes share a few cores: this collector and this compiler use few threads.
         options += " -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     conf["spark.driver.extraJavaOptions"] = options
-    conf |= _connector(settings)
     conf |= java_properties(settings.spark.conf)
     builder = SparkSession.builder.master(str(master)).config(map=dict(conf))
     try:
         with _handlers_kept():
             return builder.getOrCreate()
     except Exception as error:  # errors of the JVM and of the gateway have no common base
-        hint = ""
-        if "spark.jars.packages" in conf:
-            hint = ". If Maven cannot be asked, spark.jars names a folder with the connector's jars"
-        raise InvalidInput(f"Spark does not start: {str(error).splitlines()[0]}{hint}") from error
+        raise InvalidInput(f"Spark does not start: {str(error).splitlines()[0]}") from error
 
 
 @contextmanager
@@ -88,23 +82,6 @@ def _handlers_kept() -> Iterator[None]:
 
 def _is_of_spark(handler: object) -> bool:
     return str(getattr(handler, "__module__", "")).startswith("pyspark.")
-
-
-def _connector(settings: PipeSettings) -> dict[str, str]:
-    """The configuration that provides Spark's Kafka connector, if the input is on Kafka."""
-    found: dict[str, str] = {}
-    if settings.spark.jars:
-        jars = sorted(Path(settings.spark.jars).glob("*.jar"))
-        if not jars:
-            raise InvalidInput(f"spark.jars: there is no .jar file in {settings.spark.jars!r}")
-        found["spark.jars"] = ",".join(map(str, jars))
-        return found
-    packages = list(settings.spark.packages)
-    if settings.input.kind == "kafka" and not packages:
-        packages = [f"{_CONNECTOR}:{pyspark.__version__}"]
-    if packages:
-        found["spark.jars.packages"] = ",".join(packages)
-    return found
 
 
 def is_stopped(spark: SparkSession) -> bool:
@@ -141,7 +118,8 @@ def session_problems(spark: SparkSession, settings: PipeSettings) -> list[str]:
     if slots < needed:
         problems.append(
             f"Spark has {slots} slots, and this pipe needs {needed}: {settings.lanes} lanes × "
-            f"{settings.ranges} ranges, and 1 for the input. Give it more cores, or fewer ranges"
+            f"{settings.ranges} ranges, and {settings.intakes} for the input. Give it more cores, or fewer "
+            "ranges"
         )
     if conf.get("spark.speculation", "false") == "true":
         problems.append("spark.speculation must be off: a second attempt would fire as well")
