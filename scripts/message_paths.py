@@ -37,7 +37,7 @@ from chronoline.pipe.contract import Contract, SourceRecord
 from chronoline.pipe.intake import PipeIntake
 from chronoline.pipe.lane_work import LaneWork
 from chronoline.pipe.places import Place
-from chronoline.pipe.readers import Span
+from chronoline.pipe.readers import ReadRange
 from chronoline.pipe.worker_cache import close_all
 from chronoline.runtime.timestamps import show_moment
 from chronoline.stores.factory import open_store
@@ -238,7 +238,7 @@ def pipe(recorder: Recorder, folder: Path) -> None:
                 ("chronosDeadline", deadline_text.encode()),
             )
             record = SourceRecord(0, offset, None, b"x", headers, _now_ms())
-            taker.take_in(held, [Span(0, offset, offset + 1, [record])])
+            taker.take_in(held, [ReadRange(0, offset, offset + 1, [record])])
             deadline = time.monotonic() + _PATIENCE_S
             while time.monotonic() < deadline:
                 if work.serve(0, "a").num_rows > 1:

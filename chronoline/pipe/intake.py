@@ -14,7 +14,7 @@ from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_BODY_BYTES, id_problem, message_problem
 from chronoline.core.message import NewMessage
 from chronoline.pipe.contract import Contract, Malformed, SourceRecord
-from chronoline.pipe.readers import Span
+from chronoline.pipe.readers import ReadRange
 from chronoline.runtime.message_ids import new_id
 from chronoline.stores.contract import Store
 from chronoline.stores.inputs import (
@@ -56,28 +56,28 @@ class PipeIntake:
         self._contract = contract
         self._now_ms = now_ms
 
-    def take_in(self, claims: Mapping[int, InputClaim], spans: Sequence[Span]) -> Tally:
+    def take_in(self, claims: Mapping[int, InputClaim], ranges: Sequence[ReadRange]) -> Tally:
         """Takes in what was read, in one transaction. Raises `ClaimLost` and `InputGap` as the store does."""
         read = self._contract.read
         found = {
-            span.partition: [_Read(record, read(record)) for record in span.records]
-            for span in spans
+            each.partition: [_Read(record, read(record)) for record in each.records]
+            for each in ranges
         }
         records = [each for some in found.values() for each in some]
         try:
-            tally = self._ask(claims, spans, found)
+            tally = self._ask(claims, ranges, found)
         except InvalidInput:
             # The store has limits that the contract lacks: only the offending records are rejected.
             if not self._reject_invalid(records):
                 raise
-            tally = self._ask(claims, spans, found)
+            tally = self._ask(claims, ranges, found)
         self._log(records)
         return tally
 
     def _ask(
         self,
         claims: Mapping[int, InputClaim],
-        spans: Sequence[Span],
+        ranges: Sequence[ReadRange],
         found: Mapping[int, Sequence[_Read]],
     ) -> Tally:
         now_ms = self._now_ms()
@@ -91,7 +91,7 @@ class PipeIntake:
                 first,
                 upto,
             )
-            for partition, first, upto, _ in spans
+            for partition, first, upto, _ in ranges
         ]
         group = self._contract.producer_group
         taken = self._store.take_in(self._topic_uid, intakes, producer_group=group, now_ms=now_ms)

@@ -140,11 +140,11 @@ class IntakeUnit:
         """Takes in the next batch, if one comes before the next look."""
         wait_s = min(left_s, max(0.0, self._look_at_s - time.monotonic()))
         try:
-            spans = self._reader.poll(wait_s=wait_s, limit=self._work.batch_records)
+            ranges = self._reader.poll(wait_s=wait_s, limit=self._work.batch_records)
         except OutOfRange:
             self._skip_lost()
             raise
-        taken = self._intake.take_in(self._claims, spans).total if spans else 0
+        taken = self._intake.take_in(self._claims, ranges).total if ranges else 0
         self._waits.reset()
         return taken
 

@@ -14,14 +14,14 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from operator import methodcaller
-from typing import Any
+from typing import Any, cast
 
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.message import Header
 from chronoline.pipe import librdkafka
 from chronoline.pipe.contract import SourceRecord
 from chronoline.pipe.places import Place
-from chronoline.pipe.readers import InputReader, OutOfRange, ReadPositions, Span
+from chronoline.pipe.readers import InputReader, OutOfRange, ReadPositions, ReadRange
 from chronoline.runtime.extras import needs
 
 with needs("Kafka", "kafka"):
@@ -50,7 +50,7 @@ _OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _REFUSED = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 
 
-class KafkaReader(InputReader):
+class KafkaInputReader(InputReader):
     """Reads one topic of Kafka."""
 
     def __init__(self, place: Place, *, group: str, linger_ms: int) -> None:
@@ -80,12 +80,12 @@ class KafkaReader(InputReader):
         topic = self._place.topic
         self._consumer.assign([TopicPartition(topic, *each) for each in positions.items()])
 
-    def poll(self, *, wait_s: float, limit: int) -> list[Span]:
+    def poll(self, *, wait_s: float, limit: int) -> list[ReadRange]:
         found = self._consumer.consume(1, wait_s)
         if found:
             self._gather(found, limit)
         records = [_record(each) for each in found if each.error() is None]
-        return self._positions.spans(records, self._ends(found))
+        return self._positions.ranges(records, self._ends(found))
 
     def close(self) -> None:
         self._consumer.close()
@@ -110,7 +110,8 @@ class KafkaReader(InputReader):
             if error is None:
                 continue
             if error.code() == KafkaError._PARTITION_EOF:
-                ends[message.partition()] = message.offset()
+                partition, offset = _place(message)
+                ends[partition] = offset
             else:
                 self._note(error, message.partition())
         return ends
@@ -131,12 +132,16 @@ class KafkaReader(InputReader):
             logger.error("Kafka at %s refuses the login: %s", servers, error.str())
 
 
+def _place(message: Message) -> tuple[int, int]:
+    """The partition and the offset, which records and ends of partitions have."""
+    return cast(int, message.partition()), cast(int, message.offset())
+
+
 def _record(message: Message) -> SourceRecord:
     headers, problem = _headers(message)
     kind, time_ms = message.timestamp()
     return SourceRecord(
-        message.partition(),
-        message.offset(),
+        *_place(message),
         message.key(),
         message.value(),
         headers,

@@ -26,7 +26,7 @@ class OutOfRange(ChronolineError):
     """A partition has no records at its position: they were deleted, or its end was lost."""
 
 
-class Span(NamedTuple):
+class ReadRange(NamedTuple):
     """All records of one partition in a range of offsets, in their order."""
 
     partition: int
@@ -43,7 +43,7 @@ class InputReader(Closable):
         """Reads these partitions from these positions on, and no others. Without any it rests."""
 
     @abstractmethod
-    def poll(self, *, wait_s: float, limit: int) -> list[Span]:
+    def poll(self, *, wait_s: float, limit: int) -> list[ReadRange]:
         """Waits for a record, gathers more for the linger time, and returns them, at most `limit`.
 
         The ranges of a partition follow each other without a gap. Raises `OutOfRange`, `TopicNotFound`, and
@@ -54,10 +54,10 @@ class InputReader(Closable):
 def open_reader(place: Place, *, group: str, linger_ms: int) -> InputReader:
     """Opens a reader; Kafka knows it by `group`, of which it does not become a member."""
     if place.kind == "log":
-        return LogReader(place, linger_ms=linger_ms)
-    from chronoline.pipe.kafka_reader import KafkaReader  # noqa: PLC0415 - its library is optional
+        return LogInputReader(place, linger_ms=linger_ms)
+    from chronoline.pipe.kafka_reader import KafkaInputReader  # noqa: PLC0415 - its library is optional
 
-    return KafkaReader(place, group=group, linger_ms=linger_ms)
+    return KafkaInputReader(place, group=group, linger_ms=linger_ms)
 
 
 class ReadPositions:
@@ -66,29 +66,30 @@ class ReadPositions:
     def __init__(self, positions: Mapping[int, int]) -> None:
         self._next = dict(positions)
 
-    def __getitem__(self, partition: int) -> int:
-        return self._next[partition]
-
-    def spans(
+    def ranges(
         self, records: Iterable[SourceRecord], ends: Mapping[int, int] | None = None
-    ) -> list[Span]:
-        """Moves the positions behind the records, and to `ends` where there are none up to there."""
+    ) -> list[ReadRange]:
+        """Moves the positions behind the records, and to `ends` where there are none up to there.
+
+        Partitions without a position are ignored: they were assigned before.
+        """
         found: dict[int, list[SourceRecord]] = {}
         for record in records:
-            found.setdefault(record.partition, []).append(record)
+            if record.partition in self._next:
+                found.setdefault(record.partition, []).append(record)
         reached = {each: some[-1].offset + 1 for each, some in found.items()}
         for partition, end in (ends or {}).items():
-            if end > max(self._next[partition], reached.get(partition, 0)):
+            if end > max(self._next.get(partition, end), reached.get(partition, 0)):
                 reached[partition] = end
-        spans = [
-            Span(partition, self._next[partition], upto, found.get(partition, []))
+        ranges = [
+            ReadRange(partition, self._next[partition], upto, found.get(partition, []))
             for partition, upto in reached.items()
         ]
         self._next |= reached
-        return spans
+        return ranges
 
 
-class LogReader(InputReader):
+class LogInputReader(InputReader):
     """Reads a topic of the log."""
 
     def __init__(self, place: Place, *, linger_ms: int) -> None:
@@ -102,7 +103,7 @@ class LogReader(InputReader):
         self._positions = ReadPositions(positions)
         self._follower = self._log.follow(self._topic, positions) if positions else None
 
-    def poll(self, *, wait_s: float, limit: int) -> list[Span]:
+    def poll(self, *, wait_s: float, limit: int) -> list[ReadRange]:
         if self._follower is None:
             time.sleep(wait_s)  # nothing can come before the next `assign`
             return []
@@ -110,14 +111,14 @@ class LogReader(InputReader):
         until_s = time.monotonic() + self._linger_s
         while events and len(events) < limit and (left_s := until_s - time.monotonic()) > 0:
             events += self._follower.poll(limit - len(events), left_s)
-        spans = self._positions.spans(map(_record, events))
-        for span in spans:
-            if span.first < span.records[0].offset:  # a log's sequences have no gaps
+        ranges = self._positions.ranges(map(_record, events))
+        for each in ranges:
+            if each.first < each.records[0].offset:  # a log's sequences have no gaps
                 raise OutOfRange(
-                    f"events of partition {span.partition} of {self._topic!r}, from sequence {span.first} on,"
+                    f"events of partition {each.partition} of {self._topic!r}, from sequence {each.first} on,"
                     " were deleted"
                 )
-        return spans
+        return ranges
 
     def close(self) -> None:
         self._log.close()

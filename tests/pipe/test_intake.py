@@ -13,7 +13,7 @@ from chronoline.core.permissions import System
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.pipe.contract import Contract, SourceRecord
 from chronoline.pipe.intake import ORIGIN_HEADER, REASON_HEADER, PipeIntake
-from chronoline.pipe.readers import Span
+from chronoline.pipe.readers import ReadRange
 from chronoline.runtime.timestamps import show_moment
 from chronoline.stores.contract import MAX_BATCH, Store
 from chronoline.stores.factory import open_store
@@ -71,13 +71,13 @@ def odd(**more: Any) -> SourceRecord:
     return record("odd", None, **more)
 
 
-def span(*records: SourceRecord, partition: int = 0, first: int = 0) -> Span:
+def read_range(*records: SourceRecord, partition: int = 0, first: int = 0) -> ReadRange:
     """Records one behind the other."""
     placed = [
         each._replace(partition=partition, offset=first + place)
         for place, each in enumerate(records)
     ]
-    return Span(partition, first, first + len(placed), placed)
+    return ReadRange(partition, first, first + len(placed), placed)
 
 
 def ids(store: Store, topic: Topic) -> set[str]:
@@ -90,8 +90,8 @@ def positions(store: Store) -> list[int]:
 
 
 def test_records_are_applied_in_order(store: Store, topic: Topic) -> None:
-    spans = [
-        span(
+    ranges = [
+        read_range(
             record("a", key=b"k", value=b"v", headers=[("a", b"1"), ("a", None)]),
             record("b"),
             record("a"),
@@ -100,9 +100,9 @@ def test_records_are_applied_in_order(store: Store, topic: Topic) -> None:
             record("nobody", None, action=b"cancel"),
             odd(),
         ),
-        Span(1, 0, 45, [record("c")._replace(partition=1, offset=41)]),
+        ReadRange(1, 0, 45, [record("c")._replace(partition=1, offset=41)]),
     ]
-    tally = taker(store, topic).take_in(claims(store), spans)
+    tally = taker(store, topic).take_in(claims(store), ranges)
     assert tally == Tally(accepted=3, ignored=1, rejected=1, cancelled=1, rescheduled=1, missed=1)
     found = store.lookup(topic.uid, ["a", "b", "c"])
     assert found.keys() == {"a", "c"}
@@ -118,8 +118,8 @@ def test_rejected_record_keeps_its_reason_and_origin(
     store: Store, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
     held = claims(store)
-    taker(store, topic).take_in(held, [Span(1, 0, 7, [])])
-    letters = span(odd(key=b"k", value=b"v", headers=[("x", b"1")]), partition=1, first=7)
+    taker(store, topic).take_in(held, [ReadRange(1, 0, 7, [])])
+    letters = read_range(odd(key=b"k", value=b"v", headers=[("x", b"1")]), partition=1, first=7)
     taker(store, topic).take_in(held, [letters])
     (letter,) = store.dead_letters(topic.uid, limit=10)
     assert letter.reason == "rejected"
@@ -138,7 +138,7 @@ def test_rejected_record_keeps_its_reason_and_origin(
 def test_log_lines_of_malformed_records_are_bounded(
     store: Store, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert taker(store, topic).take_in(claims(store), [span(*[odd()] * 25)]).rejected == 25
+    assert taker(store, topic).take_in(claims(store), [read_range(*[odd()] * 25)]).rejected == 25
     assert len(caplog.messages) == 11
     assert caplog.messages[-1] == "15 more records are malformed: in/0/10-24"
 
@@ -158,7 +158,7 @@ def test_invalid_message_is_rejected_alone(
 ) -> None:
     """The store has limits that the contract of the input does not know."""
     taking = taker(store, topic, largest_value_bytes=2 * MAX_BODY_BYTES)
-    tally = taking.take_in(claims(store), [span(record("before"), bad, record("behind"))])
+    tally = taking.take_in(claims(store), [read_range(record("before"), bad, record("behind"))])
     assert tally == Tally(accepted=2, rejected=1)
     assert ids(store, topic) == {"before", "behind"}
     (letter,) = store.dead_letters(topic.uid, limit=10)
@@ -167,7 +167,7 @@ def test_invalid_message_is_rejected_alone(
 
 
 def test_a_batch_that_runs_again_adds_nothing(store: Store, topic: Topic) -> None:
-    held, records = claims(store), [span(record("a"), odd())]
+    held, records = claims(store), [read_range(record("a"), odd())]
     taker(store, topic).take_in(held, records)
     assert taker(store, topic).take_in(held, records) == Tally()
     assert ids(store, topic) == {"a"}
@@ -178,12 +178,12 @@ def test_nothing_is_taken_in_under_a_lost_claim(store: Store, topic: Topic) -> N
     stale = claims(store)
     claims(store)
     with pytest.raises(ClaimLost):
-        taker(store, topic).take_in(stale, [span(record("a"))])
+        taker(store, topic).take_in(stale, [read_range(record("a"))])
     assert ids(store, topic) == set()
 
 
 def test_nothing_is_taken_in_behind_a_gap(store: Store, topic: Topic) -> None:
     with pytest.raises(InputGap):
-        taker(store, topic).take_in(claims(store), [span(record("a"), first=1)])
+        taker(store, topic).take_in(claims(store), [read_range(record("a"), first=1)])
     assert ids(store, topic) == set()
     assert positions(store) == [0, 0]

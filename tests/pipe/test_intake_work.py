@@ -15,7 +15,7 @@ from chronoline.log import Log, NewEvent
 from chronoline.pipe.contract import Contract, SourceRecord
 from chronoline.pipe.intake_work import IntakeUnit, IntakeWork
 from chronoline.pipe.places import Place
-from chronoline.pipe.readers import InputReader, OutOfRange, Span
+from chronoline.pipe.readers import InputReader, OutOfRange, ReadRange
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
@@ -106,7 +106,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 class Script(InputReader):
     """A reader that does one thing after the other, and then asks the pipe to stop."""
 
-    def __init__(self, scene: Scene, *steps: Callable[[], list[Span]]) -> None:
+    def __init__(self, scene: Scene, *steps: Callable[[], list[ReadRange]]) -> None:
         self._scene = scene
         self._steps = list(steps)
         self.assigned: list[dict[int, int]] = []
@@ -114,7 +114,7 @@ class Script(InputReader):
     def assign(self, positions: Mapping[int, int]) -> None:
         self.assigned.append(dict(positions))
 
-    def poll(self, *, wait_s: float, limit: int) -> list[Span]:
+    def poll(self, *, wait_s: float, limit: int) -> list[ReadRange]:
         if self._steps:
             return self._steps.pop(0)()
         self._scene.stop()
@@ -123,7 +123,7 @@ class Script(InputReader):
     def close(self) -> None: ...
 
 
-def span(partition: int, first: int, *ids: str) -> Span:
+def read_range(partition: int, first: int, *ids: str) -> ReadRange:
     headers = (("chronosDeadline", b"2999-01-01T00:00:00Z"),)
     records = [
         SourceRecord(
@@ -136,11 +136,11 @@ def span(partition: int, first: int, *ids: str) -> Span:
         )
         for place, each in enumerate(ids)
     ]
-    return Span(partition, first, first + len(ids), records)
+    return ReadRange(partition, first, first + len(ids), records)
 
 
-def fail(error: Exception) -> Callable[[], list[Span]]:
-    def step() -> list[Span]:
+def fail(error: Exception) -> Callable[[], list[ReadRange]]:
+    def step() -> list[ReadRange]:
         raise error
 
     return step
@@ -192,8 +192,8 @@ def test_after_an_error_it_reads_from_the_positions_again(
 ) -> None:
     """The records that were read before the error are read again; so are those after a gap."""
     scene.claim(0)
-    broken = fail(error) if error else lambda: [span(0, 5, "too far")]
-    reader = Script(scene, lambda: [span(0, 0, "a")], broken, lambda: [span(0, 1, "b")])
+    broken = fail(error) if error else lambda: [read_range(0, 5, "too far")]
+    reader = Script(scene, lambda: [read_range(0, 0, "a")], broken, lambda: [read_range(0, 1, "b")])
     assert run(scene, reader) == 2
     assert reader.assigned == [{0: 0}, {0: 1}, {}]
     assert scene.ids() == {"a", "b"}
@@ -202,12 +202,12 @@ def test_after_an_error_it_reads_from_the_positions_again(
 def test_a_lost_claim_is_dropped(scene: Scene) -> None:
     stale = scene.claim(0, 1)
 
-    def lose() -> list[Span]:
+    def lose() -> list[ReadRange]:
         scene.store.release_claims([stale[0]])
         scene.claim(0, holder="other")
-        return [span(0, 0, "a"), span(1, 0, "b")]
+        return [read_range(0, 0, "a"), read_range(1, 0, "b")]
 
-    reader = Script(scene, lose, lambda: [span(1, 0, "b")])
+    reader = Script(scene, lose, lambda: [read_range(1, 0, "b")])
     assert run(scene, reader) == 1
     assert reader.assigned == [{0: 0, 1: 0}, {1: 0}, {}]
     assert scene.ids() == {"b"}
@@ -218,7 +218,7 @@ def test_deleted_records_are_skipped(scene: Scene, caplog: pytest.LogCaptureFixt
     scene.publish(0, "lost", "lost too")
     while not scene.log.retain("in", max_age_ms=0):  # they must be a millisecond old
         continue
-    reader = Script(scene, fail(OutOfRange("deleted")), lambda: [span(0, 2, "a")])
+    reader = Script(scene, fail(OutOfRange("deleted")), lambda: [read_range(0, 2, "a")])
     assert run(scene, reader) == 1
     assert reader.assigned == [{0: 0}, {0: 2}, {}]
     assert any("2 records of partition 0" in each for each in caplog.messages)
@@ -235,7 +235,7 @@ def test_a_lost_end_ends_the_unit(scene: Scene) -> None:
 def test_a_pipe_that_left_takes_nothing_in(scene: Scene) -> None:
     scene.claim(0)
     scene.store.leave(pipe_group(scene.topic), NODE)
-    reader = Script(scene, lambda: [span(0, 0, "a")])
+    reader = Script(scene, lambda: [read_range(0, 0, "a")])
     assert run(scene, reader) == 0
     assert scene.ids() == set()
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -17,7 +18,7 @@ from chronoline.core.errors import InvalidInput
 from chronoline.log import Log
 from chronoline.pipe.contract import SourceRecord
 from chronoline.pipe.places import Place
-from chronoline.pipe.readers import InputReader, OutOfRange, ReadPositions, Span, open_reader
+from chronoline.pipe.readers import InputReader, OutOfRange, ReadPositions, ReadRange, open_reader
 from chronoline_bench.servers.kafka import KafkaServer
 from tests.pipe.conftest import NewKafkaTopic
 
@@ -66,7 +67,7 @@ def log_source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
 @pytest.fixture
 def kafka_source(kafka_server: KafkaServer, new_topic: NewKafkaTopic) -> Source:
     place = Place.of_kafka(new_topic(2), kafka_server.bootstrap)
-    client = {"bootstrap.servers": kafka_server.bootstrap}
+    client: dict[str, Any] = {"bootstrap.servers": kafka_server.bootstrap}
     producer, admin = Producer(client), AdminClient(client)
 
     def publish(partition: int, count: int) -> None:
@@ -88,29 +89,29 @@ def opened(source: Source) -> InputReader:
     return open_reader(source.place, group="pipe", linger_ms=5)
 
 
-def poll_until(reader: InputReader, upto: dict[int, int], limit: int = 1_000) -> list[Span]:
+def poll_until(reader: InputReader, upto: dict[int, int], limit: int = 1_000) -> list[ReadRange]:
     """Polls until these positions are reached."""
-    spans: list[Span] = []
+    ranges: list[ReadRange] = []
     reached: dict[int, int] = {}
     give_up_s = time.monotonic() + PATIENCE_S
     while reached != upto:
         assert time.monotonic() < give_up_s, (reached, upto)
         found = reader.poll(wait_s=0.1, limit=limit)
-        assert sum(len(span.records) for span in found) <= limit
-        spans += found
-        reached |= {span.partition: span.upto for span in found}
-    return spans
+        assert sum(len(read_range.records) for read_range in found) <= limit
+        ranges += found
+        reached |= {read_range.partition: read_range.upto for read_range in found}
+    return ranges
 
 
-def offsets(spans: list[Span], partition: int) -> list[int]:
+def offsets(ranges: list[ReadRange], partition: int) -> list[int]:
     """The offsets that were read; checks that ranges follow each other."""
-    mine = [span for span in spans if span.partition == partition]
-    for before, span in pairwise(mine):
-        assert before.upto == span.first
-    for span in mine:
-        assert all(span.first <= each.offset < span.upto for each in span.records)
-        assert {each.partition for each in span.records} <= {partition}
-    return [each.offset for span in mine for each in span.records]
+    mine = [read_range for read_range in ranges if read_range.partition == partition]
+    for before, read_range in pairwise(mine):
+        assert before.upto == read_range.first
+    for read_range in mine:
+        assert all(read_range.first <= each.offset < read_range.upto for each in read_range.records)
+        assert {each.partition for each in read_range.records} <= {partition}
+    return [each.offset for read_range in mine for each in read_range.records]
 
 
 def test_records_come_unchanged_and_in_order(source: Source) -> None:
@@ -118,10 +119,12 @@ def test_records_come_unchanged_and_in_order(source: Source) -> None:
     source.publish(1, 5)
     with opened(source) as reader:
         reader.assign({0: 0, 1: 2})
-        spans = poll_until(reader, {0: 3, 1: 5})
-        assert offsets(spans, 0) == [0, 1, 2]
-        assert offsets(spans, 1) == [2, 3, 4]
-        (first, *_) = [each for span in spans for each in span.records if each.partition == 1]
+        ranges = poll_until(reader, {0: 3, 1: 5})
+        assert offsets(ranges, 0) == [0, 1, 2]
+        assert offsets(ranges, 1) == [2, 3, 4]
+        (first, *_) = [
+            each for read_range in ranges for each in read_range.records if each.partition == 1
+        ]
         assert (first.key, first.value, tuple(first.headers)) == (b"k", b"2", HEADERS)
         assert 0 <= time.time() * 1_000 - first.time_ms < 3_600_000
         source.publish(0, 1)
@@ -132,8 +135,8 @@ def test_a_batch_is_bounded(source: Source) -> None:
     source.publish(0, 7)
     with opened(source) as reader:
         reader.assign({0: 0})
-        spans = poll_until(reader, {0: 7}, limit=3)
-    assert offsets(spans, 0) == list(range(7))
+        ranges = poll_until(reader, {0: 7}, limit=3)
+    assert offsets(ranges, 0) == list(range(7))
 
 
 def test_assignment_replaces_the_last(source: Source) -> None:
@@ -143,9 +146,9 @@ def test_assignment_replaces_the_last(source: Source) -> None:
         reader.assign({0: 0})
         poll_until(reader, {0: 3})
         reader.assign({0: 1, 1: 2})
-        spans = poll_until(reader, {0: 3, 1: 3})
-        assert offsets(spans, 0) == [1, 2]
-        assert offsets(spans, 1) == [2]
+        ranges = poll_until(reader, {0: 3, 1: 3})
+        assert offsets(ranges, 0) == [1, 2]
+        assert offsets(ranges, 1) == [2]
         reader.assign({})
         source.publish(0, 1)
         assert reader.poll(wait_s=0.05, limit=10) == []
@@ -199,10 +202,10 @@ def test_ranges_pass_the_marks_of_transactions(
     place = Place.of_kafka(topic, kafka_server.bootstrap, dict(properties))
     with open_reader(place, group="pipe", linger_ms=5) as reader:
         reader.assign({0: 0})
-        spans = poll_until(reader, {0: 4})
-    assert [each.value for span in spans for each in span.records] == values
-    assert spans[0].first == 0
-    offsets(spans, 0)
+        ranges = poll_until(reader, {0: 4})
+    assert [each.value for read_range in ranges for each in read_range.records] == values
+    assert ranges[0].first == 0
+    offsets(ranges, 0)
 
 
 def test_bad_property_is_refused(kafka_server: KafkaServer) -> None:
@@ -217,9 +220,10 @@ def test_bad_property_is_refused(kafka_server: KafkaServer) -> None:
 def test_an_end_never_moves_a_position_back() -> None:
     positions = ReadPositions({0: 5, 1: 0})
     record = SourceRecord(0, 7, None, None, (), 0)
-    assert positions.spans([record], {0: 6, 1: 0}) == [Span(0, 5, 8, [record])]
-    assert positions.spans([], {0: 8}) == []
-    assert positions.spans([], {0: 9}) == [Span(0, 8, 9, [])]
+    assert positions.ranges([record], {0: 6, 1: 0}) == [ReadRange(0, 5, 8, [record])]
+    assert positions.ranges([], {0: 8}) == []
+    assert positions.ranges([record._replace(partition=2)], {3: 4}) == []
+    assert positions.ranges([], {0: 9}) == [ReadRange(0, 8, 9, [])]
 
 
 def test_unreadable_header_name_is_a_problem_of_its_record(
@@ -231,8 +235,8 @@ def test_unreadable_header_name_is_a_problem_of_its_record(
     publish_with_header(kafka_server, place.topic, b"bad\xff")
     with open_reader(place, group="pipe", linger_ms=5) as reader:
         reader.assign({0: 0})
-        spans = poll_until(reader, {0: 21})
-    good, *_, bad = (each for span in spans for each in span.records)
+        ranges = poll_until(reader, {0: 21})
+    good, *_, bad = (each for read_range in ranges for each in read_range.records)
     assert (bad.value, bad.headers) == (b"v", ())
     assert bad.problem == "the name of a header is not valid UTF-8; the headers are not kept"
     assert (good.headers, good.problem) == ([("good", b"x")], "")
