@@ -224,7 +224,7 @@ class PipeSettings(Settings):
     when the timeline is created."""
     intakes: Whole = Field(default=1, ge=1, le=1_024)
     """Tasks that share the partitions of the input. One takes in thousands a second; more need more cores."""
-    intake_records: Whole = Field(default=5_000, ge=1, le=MAX_BATCH)
+    intake_records: Whole = Field(default=2_000, ge=1, le=MAX_BATCH)
     """The most records that one transaction takes in: a backlog waits in the input, not in memory."""
     intake_linger_ms: DurationMs = Field(default=20, ge=0, le=10_000)
     """A transaction takes in what comes within this time. Messages with a shorter delay are late."""
