@@ -148,6 +148,8 @@ class Pipe(Closable):
         self._members = self._beat()  # when it can serve: the others give up its share now
         opened.callback(self._leave)
         self._intake = SupervisedQuery(f"the input of pipe {settings.name!r}", self._start_intake)
+        opened.callback(self._intake.stop)
+        self._intake.start()  # it waits for claims, which the supervisor gets
         self._lanes = [
             SupervisedQuery(
                 f"lane {lane} of pipe {settings.name!r}", partial(self._start_lane, lane)
