@@ -25,7 +25,6 @@ from types import CodeType, FrameType
 from typing import Any
 
 import aiohttp
-import pyarrow as pa
 
 import chronoline
 from chronoline.client import Client
@@ -34,10 +33,13 @@ from chronoline.core.topic import TopicSettings
 from chronoline.delivery.lane_settings import LaneSettings
 from chronoline.log import Log
 from chronoline.node.timer_service import ServiceOptions, TimerService
+from chronoline.pipe.contract import Contract, SourceRecord
 from chronoline.pipe.intake import PipeIntake
 from chronoline.pipe.lane_work import LaneWork
 from chronoline.pipe.places import Place
+from chronoline.pipe.readers import ReadRange
 from chronoline.pipe.worker_cache import close_all
+from chronoline.runtime.timestamps import show_moment
 from chronoline.stores.factory import open_store
 from chronoline.stores.members import pipe_group
 from chronoline.testing.broker import LocalBroker
@@ -202,21 +204,6 @@ def log(recorder: Recorder, folder: Path) -> None:
         events.close()
 
 
-_COLUMNS = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("action", pa.string()),
-        ("id", pa.string()),
-        ("due", pa.int64()),
-        ("reason", pa.string()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-    ]
-)
-
-
 def pipe(recorder: Recorder, folder: Path) -> None:
     """Intake of a record into SQLite and its publication on a log, without Spark around them."""
     url, output = f"sqlite:///{folder}/pipe.db", (folder / "out").as_uri()
@@ -226,14 +213,9 @@ def pipe(recorder: Recorder, folder: Path) -> None:
         until_ms = _now_ms() + _HOUR_MS
         group = pipe_group(topic)
         claims = store.claim_inputs("p/in", {0: 0}, "node", until_ms=until_ms, now_ms=_now_ms())
-        taker = PipeIntake(
-            store,
-            topic.uid,
-            {claim.partition: claim for claim in claims},
-            producer_group="pipe",
-            source_topic="in",
-            now_ms=_now_ms,
-        )
+        held = {claim.partition: claim for claim in claims}
+        contract = Contract(topic="in", producer_group="pipe")
+        taker = PipeIntake(store, topic.uid, contract, now_ms=_now_ms)
         work = LaneWork(
             pipe="p",
             node="node",
@@ -250,11 +232,13 @@ def pipe(recorder: Recorder, folder: Path) -> None:
         )
 
         def passes(offset: int) -> None:
-            row = [0, offset, "create", f"m{offset}", _now_ms() + _SOON_MS, None, None, b"x", None]
-            columns = [
-                pa.array([value], field.type) for value, field in zip(row, _COLUMNS, strict=True)
-            ]
-            taker.take_in(pa.RecordBatch.from_arrays(columns, schema=_COLUMNS))
+            deadline_text = show_moment(_now_ms() + _SOON_MS)
+            headers = (
+                ("chronosMessageId", f"m{offset}".encode()),
+                ("chronosDeadline", deadline_text.encode()),
+            )
+            record = SourceRecord(0, offset, None, b"x", headers, _now_ms())
+            taker.take_in(held, [ReadRange(0, offset, offset + 1, [record])])
             store.beat(group, "node", until_ms=until_ms, now_ms=_now_ms())
             task = threading.Thread(target=work.serve, args=(0, offset))
             task.start()

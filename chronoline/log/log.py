@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
 from chronoline.core.errors import InvalidInput, StoreClosed, TopicNotFound
@@ -32,6 +32,7 @@ from chronoline.log.checks import (
 from chronoline.log.contract import MAX_PARTITIONS, GroupNotFound, Head, LogTopic
 from chronoline.log.events import Event, NewEvent, Position, check_event
 from chronoline.log.factory import open_parts, url_of
+from chronoline.log.follower import Follower
 from chronoline.log.groups import GroupProgress, progress_of
 from chronoline.log.notifier import Notifier, Tell, post_to
 from chronoline.log.once_writer import Numbered, OnceWriter, PackedChunk, pack
@@ -316,6 +317,18 @@ class Log(Closable):
         if start is not None:
             raise InvalidInput("a group reads from where it is; use seek to set where it goes on")
         return self._readers.member(where, group, follow=follow, limit=limit, only=partition)
+
+    def follow(self, topic: str, starts: Mapping[int, int]) -> Follower:
+        """A reader of these partitions, from a sequence of each on, whose waits have an end.
+
+        It stores nothing. Events that retention deletes before they are read are missing: the sequences show
+        it.
+        """
+        self._check_reading()
+        where = self.topic(topic)
+        for partition in starts:
+            check_partition(partition, where)
+        return self._readers.follower(where, dict(starts))
 
     def read_range(
         self, topic: str, partition: int, start: int, end: int, *, batch: int = 10_000

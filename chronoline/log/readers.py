@@ -11,6 +11,7 @@ from chronoline.log.arrivals import Arrivals
 from chronoline.log.catch_up import CatchUp, CaughtUp
 from chronoline.log.contract import Hold, Index, LogTopic, Objects
 from chronoline.log.events import Event
+from chronoline.log.follower import Follower
 from chronoline.log.group_reader import GroupReader
 from chronoline.log.partition_reader import LoneReader
 from chronoline.log.processor import Again, Bury, Handler, Processor
@@ -82,6 +83,16 @@ class Readers:
                     raise unreadable  # the others are read; this one cannot be
                 return
             self._wait(topic, seen, wait_s, reader.idle_s())
+
+    def follower(self, topic: LogTopic, starts: dict[int, int]) -> Follower:
+        """A reader from some sequences on whose waits have an end; no progress is stored."""
+        self._fork_guard.check()
+        reader = LoneReader(self._objects, self._index, topic, starts, self._clock)
+        return Follower(
+            reader,
+            lambda: self._arrivals.count(topic.uid),
+            lambda seen, idle_s: self._wait(topic, seen, self._look_every_s, idle_s),
+        )
 
     def member(
         self,

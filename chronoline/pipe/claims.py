@@ -8,7 +8,7 @@ a lost claim.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Literal
 
@@ -58,7 +58,7 @@ class InputClaims:
         self.claims: dict[int, InputClaim] = {}
 
     def renew(self, now_ms: int) -> bool:
-        """Extends the claims. Returns false if some were lost: the caller must restart its query."""
+        """Extends the claims. Returns false if some were lost."""
         held = list(self.claims.values())
         renewed = self._store.renew_claims(held, until_ms=now_ms + self._claim_ms, now_ms=now_ms)
         self.claims = {claim.partition: claim for claim in renewed}
@@ -77,21 +77,8 @@ class InputClaims:
         return bool(unwanted or gained)
 
     def skip_lost(self, now_ms: int) -> None:
-        """Moves the positions past records that the input has deleted: reading them would fail.
-
-        Raises `InvalidInput` if a partition ends before its position: then it has lost records.
-        """
-        first, latest = self._input.earliest(), self._input.latest()
-        for each, claim in self.claims.items():
-            if claim.position > latest.get(each, claim.position):
-                raise InvalidInput(
-                    f"partition {each} of the input ends at offset {latest[each]}, and was taken in up to "
-                    f"{claim.position}: its end was lost. Give the pipe another name to start again"
-                )
-        self.claims = {
-            each: self._skip(claim, first.get(each, 0), now_ms)
-            for each, claim in self.claims.items()
-        }
+        """As the function of this name, for all claims."""
+        self.claims = skip_lost(self._store, self._topic, self._input, self.claims, now_ms)
 
     def release(self) -> None:
         self._store.release_claims(list(self.claims.values()))
@@ -104,7 +91,10 @@ class InputClaims:
             begun = self._ask_for(self._input.latest(), now_ms)
             self._store.release_claims([each for each in begun if each.partition not in partitions])
         gained = self._ask_for({each: first[each] for each in partitions}, now_ms)
-        return [self._skip(claim, first[claim.partition], now_ms) for claim in gained]
+        return [
+            _skip(self._store, self._topic, claim, first[claim.partition], now_ms)
+            for claim in gained
+        ]
 
     def _ask_for(self, starts: dict[int, int], now_ms: int) -> list[InputClaim]:
         until_ms = now_ms + self._claim_ms
@@ -112,19 +102,38 @@ class InputClaims:
             self._source, starts, self._node, until_ms=until_ms, now_ms=now_ms
         )
 
-    def _skip(self, claim: InputClaim, first: int, now_ms: int) -> InputClaim:
-        """Moves a position past deleted records, and logs their number."""
-        if claim.position >= first:
-            return claim
-        logger.error(
-            "%d records of partition %d, from offset %d on, were deleted from the input before they were "
-            "taken in; they are lost. Keep the input's records for longer",
-            first - claim.position,
-            claim.partition,
-            claim.position,
-        )
-        intake = Intake(claim, [], first)
-        self._store.take_in(
-            self._topic.uid, [intake], producer_group=self._topic.name, now_ms=now_ms
-        )
-        return claim._replace(position=first)
+
+def skip_lost(
+    store: Store, topic: Topic, source: Input, claims: Mapping[int, InputClaim], now_ms: int
+) -> dict[int, InputClaim]:
+    """Moves positions past records that the input has deleted: they cannot be read.
+
+    Raises `InvalidInput` if a partition ends before its position: then it has lost records.
+    """
+    first, latest = source.earliest(), source.latest()
+    for each, claim in claims.items():
+        if claim.position > latest.get(each, claim.position):
+            raise InvalidInput(
+                f"partition {each} of the input ends at offset {latest[each]}, and was taken in up to "
+                f"{claim.position}: its end was lost. Give the pipe another name to start again"
+            )
+    return {
+        each: _skip(store, topic, claim, first.get(each, 0), now_ms)
+        for each, claim in claims.items()
+    }
+
+
+def _skip(store: Store, topic: Topic, claim: InputClaim, first: int, now_ms: int) -> InputClaim:
+    """Moves a position past deleted records, and logs their number."""
+    if claim.position >= first:
+        return claim
+    logger.error(
+        "%d records of partition %d, from offset %d on, were deleted from the input before they were "
+        "taken in; they are lost. Keep the input's records for longer",
+        first - claim.position,
+        claim.partition,
+        claim.position,
+    )
+    intake = Intake(claim, [], claim.position, first)
+    store.take_in(topic.uid, [intake], producer_group=topic.name, now_ms=now_ms)
+    return claim._replace(position=first)

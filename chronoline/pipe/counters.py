@@ -30,8 +30,6 @@ class Counters:
     """Records of the input that wait to be taken in, in the partitions of this pipe."""
     clock_offset_ms: int = 0
     """The time by which the store's clock is ahead of this process's."""
-    kafka_clock_offset_ms: int = 0
-    """The time by which the clock of the input's Kafka is ahead."""
     lateness: LatenessHistogram = field(default_factory=LatenessHistogram)
 
     def add_fired(self, late_ms: float, *, redelivered: bool) -> None:
@@ -43,11 +41,10 @@ class Counters:
             self.lateness.observe(max(0.0, late_ms))
 
     def add(self, other: Counters) -> None:
-        """Adds the counts of another process; of clock offsets, the largest is kept."""
+        """Adds the counts of another process; of clock offsets the largest is kept."""
         for name in _SUMMED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("clock_offset_ms", "kafka_clock_offset_ms"):
-            setattr(self, name, max(getattr(self, name), getattr(other, name), key=abs))
+        self.clock_offset_ms = max(self.clock_offset_ms, other.clock_offset_ms, key=abs)
         self.lateness.add(other.lateness.counts, other.lateness.sum_ms)
 
     def to_json(self) -> str:

@@ -116,7 +116,7 @@ class KafkaTopic(Closable):
     def commit(self, group: str, positions: Mapping[int, int]) -> None:
         """Writes the positions of a consumer group: the offset of the next record, by partition.
 
-        The group belongs to the pipe and has no members, since Spark reads without a group.
+        The group belongs to the pipe and has no members, since the reader joins none.
         """
         if not positions:
             return

@@ -62,14 +62,10 @@ class PipeCollector(Collector):
         for name, help_text in _COUNTED.items():
             counted = getattr(self._counters, name)
             yield counter(f"chronoline_pipe_{name}", help_text, [(values, counted)], *names)
-        offsets_ms = {
-            "store": self._counters.clock_offset_ms,
-            "kafka": self._counters.kafka_clock_offset_ms,
-        }
         yield gauge(
             "chronoline_pipe_clock_offset_seconds",
-            "The time by which another clock is ahead of this process's.",
-            [([*values, clock], offset_ms / 1000) for clock, offset_ms in offsets_ms.items()],
+            "The time by which the store's clock is ahead of this process's.",
+            [([*values, "store"], self._counters.clock_offset_ms / 1000)],
             *names,
             "clock",
         )

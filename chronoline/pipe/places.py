@@ -10,7 +10,12 @@ from typing import Literal, Self
 
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.topic import check_topic_name
-from chronoline.pipe.properties import Value, java_properties, librdkafka_properties
+from chronoline.pipe.properties import (
+    Value,
+    consumer_properties,
+    java_properties,
+    librdkafka_properties,
+)
 from chronoline.runtime.store_url import scheme_of, split_url, sqlite_path
 
 _KAFKA_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -25,7 +30,7 @@ class Place:
     bootstrap: str = ""
     """Kafka's servers: `host:port`, separated by commas."""
     properties: Mapping[str, Value] = field(default_factory=dict, repr=False)
-    """Properties of Kafka's Java client, with or without the prefix `kafka.`, for Spark and librdkafka."""
+    """Properties of Kafka's Java client, with or without the prefix `kafka.`."""
     producer: Mapping[str, Value] = field(default_factory=dict, repr=False)
     """Properties of librdkafka. They override `properties`; an empty one removes a property."""
     log: str = field(default="", repr=False)
@@ -69,12 +74,16 @@ class Place:
         )
 
     def java(self) -> dict[str, str]:
-        """The properties for Kafka's Java client, and, with the prefix `kafka.`, for Spark."""
+        """The properties as Kafka's Java client names them."""
         return java_properties(self.properties) | {"bootstrap.servers": self.bootstrap}
 
     def librdkafka(self) -> dict[str, str]:
         """The properties for librdkafka. Raises `InvalidInput` for one that cannot be translated."""
         return librdkafka_properties(self.java(), self.producer)
+
+    def consumer(self) -> dict[str, str]:
+        """The properties for a consumer of librdkafka."""
+        return consumer_properties(self.java()) | self.librdkafka()
 
 
 def _check_kafka_place(place: Place) -> None:

@@ -1,9 +1,9 @@
-"""The translation of Kafka properties from the Java client, which Spark uses, to librdkafka.
+"""The translation of Kafka properties from the Java client to librdkafka.
 
-Users write the properties of the Java client once. Most names mean the same in both clients and pass
-unchanged; the others are translated. A property without a translation is refused with its remedy: ignoring it
-could make a connection less secure than the user asked for. Properties of the JVM and of consumers do not
-concern a producer; only Spark gets them.
+Users write the properties that Kafka documents. Most names mean the same in both clients and pass unchanged;
+the others are translated. A property without a translation is refused with its remedy: ignoring it could make
+a connection less secure than the user asked for. Properties of the JVM concern nothing here, and those of
+consumers only the reader.
 
 A second table has librdkafka's own properties. It overrides the translation, and replaces refused
 properties.
@@ -24,7 +24,7 @@ def _names(listed: str) -> frozenset[str]:
     return frozenset(listed.split())
 
 
-# Properties that a producer does not need: those of consumers, of Spark and of the JVM.
+# Properties that a producer does not need: those of consumers and of the JVM.
 _NOT_OURS = _names(
     """
     allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter auto.offset.reset
@@ -41,6 +41,16 @@ _NOT_OURS = _names(
     value.serializer
     """
 )
+
+# Properties of reading, which librdkafka has too.
+_CONSUMER = {
+    "check.crcs": "check.crcs",
+    "fetch.max.bytes": "fetch.max.bytes",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "fetch.min.bytes": "fetch.min.bytes",
+    "isolation.level": "isolation.level",
+    "max.partition.fetch.bytes": "max.partition.fetch.bytes",
+}
 
 _RENAMED = {
     "max.request.size": ("message.max.bytes",),
@@ -84,9 +94,13 @@ def java_properties(properties: Mapping[str, Value]) -> dict[str, str]:
     return bare
 
 
-def spark_options(java: Mapping[str, Value]) -> dict[str, str]:
-    """The options of Spark's Kafka source and sink."""
-    return {f"{_PREFIX}{name}": value for name, value in java_properties(java).items()}
+def consumer_properties(java: Mapping[str, Value]) -> dict[str, str]:
+    """The properties of the Java client about reading, by librdkafka's names.
+
+    By default records of open and aborted transactions are read too, as the Java client does.
+    """
+    given = {"isolation.level": "read_uncommitted"} | java_properties(java)
+    return {_CONSUMER[name]: value for name, value in given.items() if name in _CONSUMER}
 
 
 def librdkafka_properties(
@@ -136,8 +150,8 @@ def _text(name: str, value: object) -> str:
 
 def _untranslatable(name: str, why: str) -> InvalidInput:
     return InvalidInput(
-        f"librdkafka, which publishes, cannot follow the Kafka property {name!r}: {why}. Write librdkafka's "
-        f"own property into the table `producer`, and {name!r} = '' there to leave this one to Spark"
+        f"librdkafka cannot follow the Kafka property {name!r}: {why}. Write librdkafka's "
+        f"own property into the table `producer`, and {name!r} = '' there to leave this one out"
     )
 
 
@@ -159,9 +173,9 @@ def _truststore(rest: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:
         return {}
     if kind != "PEM":
         raise InvalidInput(
-            f"librdkafka, which publishes, does not read truststores of type {kind}: write the certificates "
+            f"librdkafka does not read truststores of type {kind}: write the certificates "
             f"as PEM, `keytool -list -rfc -keystore {location} > ca.pem`, and set ssl.truststore.type = "
-            "'PEM' and ssl.truststore.location to that file, which Spark reads too; or name it in the table "
+            "'PEM' and ssl.truststore.location to that file; or name it in the table "
             "`producer` as `ssl.ca.location`"
         )
     return {"ssl.ca.location": location}
@@ -181,9 +195,9 @@ def _keystore(rest: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:
         return {"ssl.certificate.location": location, "ssl.key.location": location}
     if kind != "PKCS12":
         raise InvalidInput(
-            f"librdkafka, which publishes, does not read keystores of type {kind}: convert it, `keytool "
+            f"librdkafka does not read keystores of type {kind}: convert it, `keytool "
             f"-importkeystore -srckeystore {location} -destkeystore client.p12 -deststoretype PKCS12`, and "
-            "set ssl.keystore.type = 'PKCS12' and ssl.keystore.location to that file, which Spark reads too"
+            "set ssl.keystore.type = 'PKCS12' and ssl.keystore.location to that file"
         )
     return {"ssl.keystore.location": location, "ssl.keystore.password": password}
 
@@ -217,7 +231,7 @@ def _jaas(rest: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:
             scope="sasl.oauthbearer.scope",
         )
     raise InvalidInput(
-        f"librdkafka, which publishes, cannot log in as {module} of sasl.jaas.config does; it knows "
+        f"librdkafka cannot log in as {module} of sasl.jaas.config does; it knows "
         "PlainLoginModule, ScramLoginModule without tokens, Krb5LoginModule, and OAuthBearerLoginModule with "
         "a token endpoint. Write `sasl.mechanism` and what it needs into the table `producer`"
     )

@@ -18,6 +18,7 @@ from chronoline.core.agenda import DEFAULT_RESERVE_AHEAD_MS
 from chronoline.core.ids import HASH_VALUES
 from chronoline.core.limits import (
     CLOCK_BOUND_MS,
+    MAX_BATCH,
     MAX_BODY_BYTES,
     MAX_RESERVE_AHEAD_MS,
     MAX_TIME_MS,
@@ -32,7 +33,6 @@ from chronoline.runtime.settings.loader import Rule, Settings, SettingsTable, So
 from chronoline.runtime.settings.types import (
     Address,
     DurationMs,
-    Listed,
     OptionalText,
     OptionalTimespanMs,
     TimespanMs,
@@ -97,9 +97,9 @@ class PlaceTable(SettingsTable):
     log: LogUrl | None = Field(default=None, repr=False)
     """A log: the string that `chronoline log init` printed, or a folder."""
     kafka: dict[str, Value] | None = Field(default=None, repr=False)
-    """Kafka: `bootstrap.servers`, and any other property of its Java client, for Spark and librdkafka."""
+    """Kafka: `bootstrap.servers`, and any other property of its Java client."""
     producer: dict[str, Value] = Field(default_factory=dict, repr=False)
-    """Properties of librdkafka, for publishing and for reading positions; they override `kafka`."""
+    """Properties of librdkafka, for reading and publishing; they override `kafka`."""
 
     def place(self) -> Place:
         """Raises `InvalidInput`."""
@@ -122,10 +122,6 @@ class SparkTable(SettingsTable):
 
     master: OptionalText = None
     """None: this machine, with as many slots as the lanes and the input need."""
-    packages: Listed = ()
-    """Maven coordinates of Spark's Kafka connector; empty: the version of the running Spark."""
-    jars: OptionalText = None
-    """A folder with the connector's jars, for machines without Maven. Then `packages` is ignored."""
     conf: dict[str, Value] = Field(default_factory=dict, repr=False)
     """Spark's own settings; they override the pipe's."""
 
@@ -229,17 +225,19 @@ class PipeSettings(Settings):
     largest_value_bytes: Whole = Field(default=1024 * 1024, ge=1, le=MAX_BODY_BYTES)
     """Larger values are rejected. A lane reserves as many messages as fit into memory at this size. Fixed
     when the timeline is created."""
-    rows_per_trigger: Whole = Field(default=20_000, ge=1, le=10_000_000)
-    """The most records that are taken in at once: a backlog waits in the input, not in memory."""
-    trigger_interval_ms: DurationMs = Field(default=500, ge=0, le=_DAY_MS)
-    """The time between two batches of the intake. Messages with a shorter delay are late."""
+    intakes: Whole = Field(default=1, ge=1, le=1_024)
+    """Tasks that share the partitions of the input. One takes in thousands a second; more need more cores."""
+    intake_records: Whole = Field(default=2_000, ge=1, le=MAX_BATCH)
+    """The most records that one transaction takes in: a backlog waits in the input, not in memory."""
+    intake_linger_ms: DurationMs = Field(default=20, ge=0, le=10_000)
+    """A transaction takes in what comes within this time. Messages with a shorter delay are late."""
 
     receipts: OptionalText = None
     """A folder for receipts as Parquet, one row for each message. None: messages are only counted."""
     metrics: Address = ""
     """host:port of the metrics for Prometheus. Empty: none are served."""
     clock_bound_ms: DurationMs = Field(default=CLOCK_BOUND_MS, ge=1, le=_DAY_MS)
-    """The pipe warns if the clock of the store or of Kafka differs by more."""
+    """The pipe warns if the clock of the store differs by more."""
     spark: SparkTable = SparkTable()
     _left_out: frozenset[str] = PrivateAttr(default=frozenset())
 

@@ -1,7 +1,7 @@
 """The upkeep of a pipe, in a separate thread since it may take long.
 
 It relays dead letters (in one of the live pipes), purges the store, commits positions to the input's own
-tools, and measures the lag and the offsets of clocks.
+tools, and measures the lag and the offset of the store's clock.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from chronoline.core.errors import ChronolineError
 from chronoline.core.topic import Topic
-from chronoline.pipe.clock_offset import ClockOffset, ReadClock
+from chronoline.pipe.clock_offset import ClockOffset
 from chronoline.pipe.counters import Counters
 from chronoline.pipe.dead_letters import Relay
 from chronoline.pipe.inputs import Input
+from chronoline.pipe.intake_progress import IntakeProgress
 from chronoline.pipe.outputs.factory import open_output
 from chronoline.pipe.settings import PipeSettings
 from chronoline.runtime.clock import SystemClock
@@ -43,7 +45,6 @@ class PipeUpkeep(Service):
         counters: Counters,
         *,
         node: str,
-        kafka_clock: ReadClock,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -55,8 +56,8 @@ class PipeUpkeep(Service):
         self._pace = PurgePace(_EVERY_S)
         bound_ms = settings.clock_bound_ms
         self._store_offset = ClockOffset("the store", store.clock_ms, bound_ms=bound_ms)
-        self._kafka_offset = ClockOffset("Kafka", kafka_clock, bound_ms=bound_ms)
         self._stop = threading.Event()
+        self.intake = IntakeProgress(settings.intakes)
         self._committed: dict[int, int] = {}
         self._relay: Relay | None = None
         self._exits = contextlib.ExitStack()
@@ -81,7 +82,7 @@ class PipeUpkeep(Service):
                 self._show_positions,
                 self._purge,
                 self._move_dead_letters,
-                self._measure_clocks,
+                self._measure_clock,
             ):
                 self._do(chore)
         self._do(
@@ -97,12 +98,15 @@ class PipeUpkeep(Service):
             logger.exception("upkeep of pipe %r failed", self._topic.name)
 
     def _show_positions(self) -> None:
-        mine = {
-            account.partition: account.position
+        accounts = [
+            account
             for account in self._store.input_accounts(self._counters.source)
             if account.holder in (self._node, None)  # any pipe shows a partition without a holder
-        }
+        ]
+        mine = {account.partition: account.position for account in accounts}
+        held = {each.partition: each.position for each in accounts if each.holder is not None}
         latest = self._input.latest()
+        self.intake.look(held, latest, time.monotonic())
         self._counters.lag = sum(max(0, latest.get(each, 0) - mine[each]) for each in mine)
         moved = {each: mine[each] for each in mine if self._committed.get(each) != mine[each]}
         if moved:
@@ -135,6 +139,5 @@ class PipeUpkeep(Service):
         if live and min(live) == self._node:
             self._counters.relayed += self._relay.run(self._stop.is_set)
 
-    def _measure_clocks(self) -> None:
+    def _measure_clock(self) -> None:
         self._counters.clock_offset_ms = self._store_offset.measure()
-        self._counters.kafka_clock_offset_ms = self._kafka_offset.measure()

@@ -1,8 +1,8 @@
-"""The open stores and outputs of a worker process, which stay open from one task to the next.
+"""The open stores, readers and outputs of a worker process, which stay open from one task to the next.
 
 Spark runs the tasks of a pipe in a few processes in turn. Opening a store and connecting to Kafka takes
-longer than a lane may wait, so each process does it once. Stores and outputs stay open until the process
-ends; a task waits for all its confirmations before it returns.
+longer than a lane may wait, so each process does it once. They stay open until the process
+ends; a reader rests between tasks, and a task waits for all its confirmations before it returns.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from chronoline.core.output_gate import OutputGate
 from chronoline.pipe.outputs.contract import Output
 from chronoline.pipe.outputs.factory import open_output
 from chronoline.pipe.places import Place
+from chronoline.pipe.readers import InputReader, open_reader
 from chronoline.runtime.service import Closable
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
@@ -43,6 +44,14 @@ def warm_store(url: str) -> Store:
     return _keep(("store", url), lambda: open_store(url))
 
 
+def warm_reader(place: Place, *, group: str, linger_ms: int) -> InputReader:
+    """This process's reader of a topic."""
+    return _keep(
+        ("reader", place, group, linger_ms),
+        lambda: open_reader(place, group=group, linger_ms=linger_ms),
+    )
+
+
 def warm_output(place: Place, *, delivery_timeout_ms: int) -> WarmOutput:
     """This process's output for a topic."""
     return _keep(
@@ -61,7 +70,7 @@ def _keep(key: object, make: Callable[[], Kept]) -> Kept:
 
 @atexit.register
 def close_all() -> None:
-    """Closes all stores and outputs."""
+    """Closes all stores, readers and outputs."""
     with _lock:
         while _kept:
             _kept.popitem()[1].close()

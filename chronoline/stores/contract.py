@@ -581,8 +581,8 @@ class Store(Closable):
         in the header `chronosDeadLetterId`. A cancel that finds no message waits for its `wait_ms` (at most
         60 s) and keeps its id taken meanwhile: creates from other partitions are withdrawn, and one from its
         own partition, which came after it, is accepted and ends the wait. At most 10,000 records in all.
-        Raises `ClaimLost` unless every claim lives, and `InvalidInput` if one of the records is not valid;
-        then nothing was changed.
+        Raises `ClaimLost` unless every claim lives, `InputGap` if a partition was read from behind its
+        position, and `InvalidInput` if one of the records is not valid; then nothing was changed.
         """
 
     @abstractmethod

@@ -28,6 +28,10 @@ class ClaimLost(ChronolineError):
     """The claim on the input is over, or another has it; nothing was changed."""
 
 
+class InputGap(ChronolineError):
+    """Records between the position and the first one that was read would be lost; nothing was changed."""
+
+
 class Cancel(NamedTuple):
     """A record that cancels a message of the pipe's."""
 
@@ -73,11 +77,14 @@ class InputClaim(NamedTuple):
 
 
 class Intake(NamedTuple):
-    """Records of one partition, in their order, and the offset behind the last one that was read."""
+    """All records of one partition in a range of offsets, in their order; offsets may be missing."""
 
     claim: InputClaim
     records: Sequence[InputRecord]
+    first: int
+    """The offset from which the partition was read."""
     upto: int
+    """The offset from which it is read on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,14 @@ class InputAccount:
     tally: Tally
     holder: str | None
     until_ms: int | None
+    fence: int
+    """Of the last claim."""
+
+    def claim_of(self, source: str, holder: str, now_ms: int) -> InputClaim | None:
+        """The holder's claim on the partition, if it lives."""
+        if self.holder != holder or self.until_ms is None or self.until_ms <= now_ms:
+            return None
+        return InputClaim(source, self.partition, holder, self.fence, self.until_ms, self.position)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,7 @@ from chronoline.stores.inputs import (
     Cancel,
     ClaimLost,
     Entry,
+    InputGap,
     InputRecord,
     Intake,
     Rejected,
@@ -72,13 +73,19 @@ class IntakeRun:
         self._writer.check_topic(self._topic)  # a deleted topic takes nothing in
         taken: list[TakenIn] = []
         moves: list[InputMove] = []
-        for claim, records, upto in intakes:
+        for claim, records, first, upto in intakes:
             partition = (claim.source, claim.partition)
             if partition not in positions:
                 raise ClaimLost(
                     f"partition {claim.partition} of {claim.source!r} is no longer {claim.holder!r}'s"
                 )
-            fresh = [record for record in records if record.offset >= positions[partition]]
+            position = positions[partition]
+            if first > position:
+                raise InputGap(
+                    f"partition {claim.partition} of {claim.source!r} is taken in up to offset {position}, "
+                    f"and was read from {first}: read it again from {position}"
+                )
+            fresh = [record for record in records if record.offset >= position]
             tally = self._do(partition, [record.entry for record in fresh])
             taken.append(TakenIn(skipped=len(records) - len(fresh), tally=tally))
             moves.append(InputMove(partition, upto, tally))
@@ -204,20 +211,21 @@ class IntakeRun:
 def check_intakes(intakes: Sequence[Intake]) -> None:
     """Raises `InvalidInput` unless all records can be written."""
     check_batch_size(intakes)
-    partitions = {(claim.source, claim.partition) for claim, _, _ in intakes}
+    partitions = {(claim.source, claim.partition) for claim, *_ in intakes}
     if len(partitions) < len(intakes):
         raise InvalidInput("a partition is there twice; put its records into one intake")
     if sum(len(intake.records) for intake in intakes) > MAX_BATCH:
         raise InvalidInput(f"at most {MAX_BATCH} records are taken in at once: split them")
     for intake in intakes:
         check_whole("upto", intake.upto, 0, MAX_TIME_MS)
+        check_whole("first", intake.first, 0, intake.upto)
         for record in intake.records:
-            _check_record(record, intake.upto)
+            _check_record(record, intake.first, intake.upto)
 
 
-def _check_record(record: InputRecord, upto: int) -> None:
+def _check_record(record: InputRecord, first: int, upto: int) -> None:
     offset, entry = record
-    check_whole("offset", offset, 0, upto - 1)
+    check_whole("offset", offset, first, upto - 1)
     match entry:
         case NewMessage():
             return  # checked where it is created

@@ -166,9 +166,10 @@ class SqlEngine(Engine[Connection]):
                 position=position,
                 holder=holder,
                 until_ms=until_ms if holder is not None else None,
+                fence=fence,
                 tally=Tally(*counts),
             )
-            for partition, position, holder, until_ms, *counts in self._read(
+            for partition, position, holder, until_ms, fence, *counts in self._read(
                 "input_accounts", {"source": source}
             )
         ]

@@ -71,7 +71,7 @@ def reject(store: Store, topic: Topic, *bodies: bytes) -> None:
     ]
     store.take_in(
         topic.uid,
-        [Intake(claim, records, claim.position + len(records))],
+        [Intake(claim, records, claim.position, claim.position + len(records))],
         producer_group="pipe",
         now_ms=START_MS,
     )

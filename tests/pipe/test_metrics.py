@@ -21,7 +21,12 @@ from chronoline.stores.inputs import InputAccount, Tally
 
 def status() -> PipeStatus:
     account = InputAccount(
-        partition=0, position=7, tally=Tally(accepted=5, ignored=2), holder=None, until_ms=None
+        partition=0,
+        position=7,
+        tally=Tally(accepted=5, ignored=2),
+        holder=None,
+        until_ms=None,
+        fence=1,
     )
     return PipeStatus(
         name="p",

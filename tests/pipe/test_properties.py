@@ -6,9 +6,9 @@ from confluent_kafka import Producer
 from chronoline.core.errors import InvalidInput
 from chronoline.pipe.properties import (
     Value,
+    consumer_properties,
     java_properties,
     librdkafka_properties,
-    spark_options,
 )
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -220,9 +220,15 @@ def test_librdkafka_accepts_the_translation() -> None:
     assert isinstance(producer, Producer)
 
 
-def test_spark_gets_the_java_properties() -> None:
-    given: dict[str, Value] = {"kafka.acks": "all", "ssl.truststore.location": "/t.jks"}
-    assert spark_options(given) == {
-        "kafka.acks": "all",
-        "kafka.ssl.truststore.location": "/t.jks",
+def test_a_consumer_reads_as_the_java_client_does() -> None:
+    assert consumer_properties({}) == {"isolation.level": "read_uncommitted"}
+    given: dict[str, Value] = {
+        "kafka.isolation.level": "read_committed",
+        "fetch.max.wait.ms": 100,
+        "max.poll.records": 7,
+        "acks": "all",
+    }
+    assert consumer_properties(given) == {
+        "isolation.level": "read_committed",
+        "fetch.wait.max.ms": "100",
     }

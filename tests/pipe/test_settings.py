@@ -159,11 +159,6 @@ def test_a_delay_needs_a_unit() -> None:
     ]
 
 
-def test_lists_can_be_text_with_commas() -> None:
-    settings = load(spark={"packages": "a:b:1, c:d:2"})
-    assert settings.spark.packages == ("a:b:1", "c:d:2")
-
-
 def test_settings_never_change() -> None:
     settings = load()
     with pytest.raises(ValueError, match="frozen"):

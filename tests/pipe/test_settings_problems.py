@@ -144,7 +144,7 @@ def test_settings_at_their_mutual_bounds_are_accepted(flags: dict[str, Any]) -> 
         ({"topic": "t", **KAFKA, "producer": {"transactional.id": ""}}, None),
         (
             {"topic": "t", "kafka": {**KAFKA["kafka"], "transactional.id": "x"}},
-            "librdkafka, which publishes, cannot follow",
+            "librdkafka cannot follow",
         ),
         ({"topic": "t", "log": "http://h/x"}, r"input\.log .*no log can be at http"),
         ({"topic": "t", "log": ""}, r"input\.log .*neither the URL of a log nor a folder"),
@@ -172,9 +172,8 @@ def test_a_topic_is_on_kafka_or_on_a_log(table: Any, words: str | None) -> None:
         ({"metrics": "h:70000"}, "is no address"),
         ({"id_header": ""}, "is empty"),
         ({"action_header": "x" * 256}, "has 256 bytes; at most 255"),
-        ({"rows_per_trigger": 1.5}, "must be a whole number, not 1.5"),
+        ({"intake_records": 1.5}, "must be a whole number, not 1.5"),
         ({"hold_ms": "2d"}, "must be at most 86400000"),
-        ({"spark": {"packages": 3}}, "must be a list of texts"),
         ({"spark": {"conf": "x"}}, "must be a table"),
     ],
 )

@@ -55,7 +55,7 @@ def test_status_shows_messages_intake_and_nodes(tmp_path: Path) -> None:
             InputRecord(place, NewMessage(id=each, due=due))
             for place, (each, due) in enumerate(due_ms.items())
         ]
-        store.take_in(topic.uid, [Intake(claims[0], records, 3)], producer_group="p", now_ms=NOW)
+        store.take_in(topic.uid, [Intake(claims[0], records, 0, 3)], producer_group="p", now_ms=NOW)
         for node, until_ms in (("a", NOW + 1_000), ("b", NOW - 1)):
             details = Counters(fired=3, lag=1).to_json()
             store.beat(

@@ -103,7 +103,7 @@ def kept(
 ) -> Iterator[Counters]:
     counters = Counters()
     counters.source = source_name(chosen, "7")
-    with PipeUpkeep(chosen, store, topic, source, counters, node=node, kafka_clock=lambda: None):
+    with PipeUpkeep(chosen, store, topic, source, counters, node=node):
         yield counters
 
 
@@ -118,7 +118,7 @@ def take_in(store: Store, topic: Topic, chosen: PipeSettings, node: str, *letter
         for n, each in enumerate(letters)
     ]
     upto = first.position + len(records)
-    store.take_in(topic.uid, [Intake(first, records, upto)], producer_group="p", now_ms=now_ms())
+    store.take_in(topic.uid, [Intake(first, records, 0, upto)], producer_group="p", now_ms=now_ms())
 
 
 def test_positions_and_lag_are_published_until_the_end(

@@ -148,7 +148,7 @@ def upkeep(store: Store, folder: Path) -> PipeUpkeep:
     settings = PipeSettings.load(None, {}, {"name": "p", **places})
     topic = store.create_topic("p", now_ms=0)
     counters = Counters(source="s")
-    return PipeUpkeep(settings, store, topic, Shown(), counters, node="a", kafka_clock=lambda: None)
+    return PipeUpkeep(settings, store, topic, Shown(), counters, node="a")
 
 
 def query(store: Store, folder: Path) -> SupervisedQuery:

@@ -1,4 +1,4 @@
-"""One Spark for all tests, on this machine's cores, with the Kafka connector and our formats."""
+"""One Spark for all tests, on this machine's cores, with our formats."""
 
 import os
 from collections.abc import Iterator
@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from chronoline.core.errors import MissingExtra
-from chronoline_bench.servers import jars
-from tests.conftest import miss
 from tests.spark.environment import environment, python_of_workers
 
 
@@ -22,14 +19,9 @@ def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(spark_folder: Path) -> Iterator[SparkSession]:
-    try:
-        connector = jars.resolve("spark-kafka")
-    except MissingExtra as error:
-        miss("Spark", error)
     settings: dict[str, Any] = {
         # Slots for two pipes, whose lanes wait most of the time; a task that is killed runs again.
         "spark.master": "local[8,4]",
-        "spark.jars": ",".join(map(str, connector.iterdir())),
         # For the test that starts a server of Spark Connect: any port.
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": 0,

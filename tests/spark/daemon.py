@@ -26,7 +26,7 @@ class WithoutPandas(MetaPathFinder):
 
 _SHARED = (
     "chronoline.log",
-    "chronoline.pipe.spark.enqueue",
+    "chronoline.pipe.spark.intake_query",
     "chronoline.pipe.spark.lane_query",
     "chronoline.spark.log",
     "chronoline.pipe.spark.workers",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +30,7 @@ def settings(**more: Any) -> PipeSettings:
 
 def test_slots_are_for_every_lane_and_the_input(spark: SparkSession) -> None:
     assert slots_needed(settings(lanes=3, ranges=2)) == 7
+    assert slots_needed(settings(lanes=3, ranges=2, intakes=4)) == 10
     assert count_slots(spark, 1) == 8
     assert session_problems(spark, settings()) == []
     (problem,) = session_problems(spark, settings(ranges=4))
@@ -76,11 +76,6 @@ def test_stopped_session_is_recognised(spark: SparkSession) -> None:
     stopped._jsc = None  # as pyspark leaves it
     assert is_stopped(stopped)
     assert session_problems(stopped, settings()) == ["its session was stopped"]
-
-
-def test_a_folder_without_jars_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"there is no \.jar file in"):
-        build_session(settings(spark={"jars": str(tmp_path)}))
 
 
 # The master

@@ -15,6 +15,7 @@ from chronoline.stores.inputs import (
     ClaimLost,
     Entry,
     InputClaim,
+    InputGap,
     InputRecord,
     Intake,
     Rejected,
@@ -48,7 +49,7 @@ def claim(store: Store, partition: int = 0, holder: str = "a", *, now: int = NOW
 def intake(held: InputClaim, *entries: Entry, first: int = 0) -> Intake:
     """Returns an intake of consecutive records."""
     records = [InputRecord(first + place, entry) for place, entry in enumerate(entries)]
-    return Intake(held, records, first + len(entries))
+    return Intake(held, records, first, first + len(entries))
 
 
 def take_in(line: Line, *intakes: Intake) -> list[TakenIn]:
@@ -364,6 +365,7 @@ def test_rejected_record_does_not_replace_a_message(line: Line) -> None:
 
 def test_partitions_are_taken_in_together(line: Line) -> None:
     zero, one = claim(line.store, 0), claim(line.store, 1)
+    take_in(line, Intake(one, [], 0, 40))
     taken = take_in(
         line, intake(zero, new("a"), new("b")), intake(one, new("b"), new("c"), first=40)
     )
@@ -373,13 +375,41 @@ def test_partitions_are_taken_in_together(line: Line) -> None:
 
 def test_empty_range_moves_the_position_forward_only(line: Line) -> None:
     held = claim(line.store)
-    assert tally(line, Intake(held, [], 100)) == Tally()
-    assert tally(line, Intake(held, [], 50)) == Tally()
+    assert tally(line, Intake(held, [], 0, 100)) == Tally()
+    assert tally(line, Intake(held, [], 0, 50)) == Tally()
     assert positions(line.store) == {0: 100}
     assert take_in(line) == []
 
 
+def test_missing_offsets_of_a_range_are_passed(line: Line) -> None:
+    held = claim(line.store)
+    take_in(line, Intake(held, [InputRecord(3, new("x"))], 0, 9))
+    assert positions(line.store) == {0: 9}
+
+
+def test_an_account_names_the_live_claim(store: Store) -> None:
+    held = claim(store)
+    (account,) = store.input_accounts(SOURCE)
+    assert account.claim_of(SOURCE, "a", held.until_ms - 1) == held
+    assert account.claim_of(SOURCE, "a", held.until_ms) is None
+    assert account.claim_of(SOURCE, "b", NOW) is None
+    store.release_claims([held])
+    (account,) = store.input_accounts(SOURCE)
+    assert account.claim_of(SOURCE, "a", NOW) is None
+
+
 # Refusals: nothing is changed
+
+
+def test_a_gap_before_the_records_is_refused(line: Line) -> None:
+    good, late = claim(line.store, 0), claim(line.store, 1)
+    take_in(line, intake(late, new("first")))
+    with pytest.raises(InputGap, match="up to offset 1, and was read from 2: read it again from 1"):
+        take_in(line, intake(good, new("x")), intake(late, new("y"), first=2))
+    with pytest.raises(InputGap):
+        take_in(line, Intake(late, [], 2, 9))
+    assert positions(line.store) == {0: 0, 1: 1}
+    assert ids_of(line, ["x", "y"]) == set()
 
 
 @pytest.mark.parametrize("how", ["ended", "taken over", "claimed again", "released"])
@@ -426,14 +456,14 @@ def test_a_deleted_topic_takes_nothing_in(line: Line) -> None:
     held = claim(line.store)
     line.store.delete_topic(line.uid, now_ms=NOW)
     with pytest.raises(TopicNotFound):
-        take_in(line, Intake(held, [InputRecord(0, new("x"))], 1))
+        take_in(line, Intake(held, [InputRecord(0, new("x"))], 0, 1))
     assert positions(line.store) == {0: 0}
 
 
 def test_bad_input_is_refused_with_a_reason(line: Line) -> None:
     held = claim(line.store)
     with pytest.raises(InvalidInput, match="offset must be a whole number from 0 to 0, not 1"):
-        take_in(line, Intake(held, [InputRecord(1, new("x"))], 1))
+        take_in(line, Intake(held, [InputRecord(1, new("x"))], 0, 1))
     with pytest.raises(InvalidInput, match="a partition is there twice"):
         take_in(line, intake(held), intake(held))
     with pytest.raises(InvalidInput, match="at most 10000 records"):

@@ -10,15 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from chronoline.runtime.child_process import LineProcess
-from chronoline_bench.servers import jars
 
 _RUNS = "running as node"
 _START_S = 180.0
-
-
-def jar_flags() -> dict[str, str]:
-    """Returns the setting that brings Spark's connector for Kafka."""
-    return {"spark.jars": str(jars.resolve("spark-kafka"))}
 
 
 class PipeProcess(LineProcess):

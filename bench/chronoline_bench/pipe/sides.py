@@ -19,7 +19,7 @@ from chronoline_bench.engines.postgres import PostgresDatabase, drop_database
 from chronoline_bench.harness.agent import AgentProcess
 from chronoline_bench.harness.stage import Stage
 from chronoline_bench.pipe import polling_queue
-from chronoline_bench.pipe.node import PipeProcess, jar_flags
+from chronoline_bench.pipe.node import PipeProcess
 from chronoline_bench.pipe.polling_queue import QUERIES, create_table
 from chronoline_bench.pipe.transport import KAFKA, Topics
 from chronoline_bench.session import Advance
@@ -67,8 +67,7 @@ class PipeSide(Side):
         return {"name": self.topic, "store": self.store, **topics.flags(), **self._settings}
 
     def start_node(self, stage: Stage, topics: Topics) -> LineProcess:
-        needed = jar_flags() if topics.place.startswith(KAFKA) else {}
-        process = PipeProcess({**self.flags(topics), **needed}, stage.path())
+        process = PipeProcess(self.flags(topics), stage.path())
         process.start()
         return process
 

@@ -40,17 +40,16 @@ from chronoline.core.errors import (
 from chronoline.core.topic import Topic
 from chronoline.delivery.lane_settings import LaneSettings
 from chronoline.pipe.claims import InputClaims, source_name
-from chronoline.pipe.clock_offset import ReadClock
+from chronoline.pipe.contract import Contract
 from chronoline.pipe.counters import Counters
 from chronoline.pipe.inputs import open_input
+from chronoline.pipe.intake_work import IntakeWork
 from chronoline.pipe.lane_tasks import TaskAccounts, lane_tasks
 from chronoline.pipe.lane_work import LaneWork
 from chronoline.pipe.metrics import PipeCollector
 from chronoline.pipe.receipts import Receipts, receipts_url
 from chronoline.pipe.settings import PipeSettings, fixed_problem, topic_settings
-from chronoline.pipe.spark.enqueue import IntakeWork, start_enqueue
-from chronoline.pipe.spark.expressions import Contract
-from chronoline.pipe.spark.kafka_clock import KafkaClock
+from chronoline.pipe.spark.intake_query import start_intake
 from chronoline.pipe.spark.lane_query import start_lane
 from chronoline.pipe.spark.queries import SPARK_IS_GONE, SupervisedQuery
 from chronoline.pipe.spark.session import (
@@ -77,6 +76,10 @@ _LOOK_AT_PARTITIONS_S = 30.0
 _LOOK_FOR_END_S = 0.05
 _PATIENCE_S = 10.0
 """The least time after which a query without beating tasks hangs: the first micro-batches take seconds."""
+_INTAKE_WINDOW_MS = 300_000
+"""The time for which a task takes records in. Between two tasks records wait for some tenths of a second."""
+_INTAKE_STILL_S = 15.0
+"""The intake is restarted if it takes in nothing of what waits for this long."""
 
 
 class Pipe(Closable):
@@ -147,13 +150,14 @@ class Pipe(Closable):
             self._input,
             self.counters,
             node=self.node,
-            kafka_clock=self._kafka_clock(opened),
         )
         logger.info("pipe %r starts as node %s", settings.name, self.node)
-        warm_up(self._spark, self._work(0), slots_needed(settings) + 1)
+        warm_up(self._spark, self._work(0), self._intake_work(), slots_needed(settings) + 1)
         self._members = self._beat()  # when it can serve: the others give up its share now
         opened.callback(self._leave)
-        self._enqueue = SupervisedQuery(f"the input of pipe {settings.name!r}", self._start_enqueue)
+        self._intake = SupervisedQuery(f"the input of pipe {settings.name!r}", self._start_intake)
+        opened.callback(self._intake.stop)
+        self._intake.start()  # it waits for claims, which the supervisor gets
         self._lanes = [
             SupervisedQuery(
                 f"lane {lane} of pipe {settings.name!r}", partial(self._start_lane, lane)
@@ -217,6 +221,23 @@ class Pipe(Closable):
             ),
         )
 
+    def _intake_work(self) -> IntakeWork:
+        settings = self.settings
+        return IntakeWork(
+            pipe=settings.name,
+            node=self.node,
+            store=settings.store,
+            topic_uid=self.topic.uid,
+            input=settings.input,
+            source=self.counters.source,
+            contract=contract_of(settings, self.topic),
+            intakes=settings.intakes,
+            window_ms=_INTAKE_WINDOW_MS,
+            look_ms=settings.failure_detection_interval_ms,
+            linger_ms=settings.intake_linger_ms,
+            batch_records=settings.intake_records,
+        )
+
     def _serve_metrics(self, address: str) -> MetricsServer:
         host, _, port = address.rpartition(":")
         collector = PipeCollector(
@@ -227,32 +248,15 @@ class Pipe(Closable):
         )
         return MetricsServer(host.strip("[]"), int(port), collector)
 
-    def _kafka_clock(self, opened: contextlib.ExitStack) -> ReadClock:
-        if self.settings.input.kind != "kafka":
-            return lambda: None
-        clock = KafkaClock(self._spark, self.settings.input)
-        opened.callback(clock.close)
-        return clock
-
     def _start_lane(self, lane: int) -> StreamingQuery:
         self._beaten_s[lane] = time.monotonic()
         return start_lane(self._spark, self._work(lane), checkpoint=self._new_folder().as_uri())
 
-    def _start_enqueue(self) -> StreamingQuery:
-        settings = self.settings
+    def _start_intake(self) -> StreamingQuery:
         self._input_claims.skip_lost(self._clock.now_ms())
-        work = IntakeWork(
-            pipe=settings.name,
-            store=settings.store,
-            topic_uid=self.topic.uid,
-            input=settings.input,
-            claims=dict(self._input_claims.claims),
-            contract=contract_of(settings, self.topic),
-            rows_per_trigger=settings.rows_per_trigger,
-            trigger_interval_ms=settings.trigger_interval_ms,
-            early_cancel_ms=settings.early_cancel_ms,
+        return start_intake(
+            self._spark, self._intake_work(), checkpoint=self._new_folder().as_uri()
         )
-        return start_enqueue(self._spark, work, checkpoint=self._new_folder().as_uri())
 
     def _new_folder(self) -> Path:
         """A folder for a checkpoint, on which nothing depends."""
@@ -305,7 +309,7 @@ class Pipe(Closable):
             if query.hangs(self._beaten_s[lane], patience_s=self._patience_s):
                 query.restart(f"none of its tasks has beaten for {self._patience_s:.0f} seconds")
             query.keep()
-        self.counters.restarts = sum(each.restarts for each in (*self._lanes, self._enqueue))
+        self.counters.restarts = sum(each.restarts for each in (*self._lanes, self._intake))
         self._keep_input()
         if time.monotonic() >= self._look_at_partitions_s:
             self._look_at_partitions_s = time.monotonic() + _LOOK_AT_PARTITIONS_S
@@ -317,14 +321,19 @@ class Pipe(Closable):
         members = self._members
         live = [each.name for each in members if each.alive(now_ms) and not each.stopping]
         changed = self._input_claims.share(live, self._partitions, now_ms)
-        if changed or not kept:
-            self._enqueue.stop()
-            self._input_claims.renew(now_ms)  # reads the positions that the query reached
+        if changed or not kept:  # the tasks read their claims from the store
             logger.info(
                 "node %s takes in the partitions %s", self.node, sorted(self._input_claims.claims)
             )
-        if self._input_claims.claims:
-            self._enqueue.keep()
+        if self._upkeep.intake.still_s > _INTAKE_STILL_S:
+            logger.error(
+                "the intake is restarted: for %d seconds it took in nothing, and records wait",
+                self._upkeep.intake.still_s,
+            )
+            self._upkeep.intake.begin()
+            self._intake.stop()
+            self._intake.restarts += 1
+        self._intake.keep()
 
     def _beat(self) -> list[Member]:
         """Takes in the heartbeats of the tasks, and sends one of the pipe with the counts of all."""
@@ -357,7 +366,6 @@ class Pipe(Closable):
 
     def _end_lanes(self) -> None:
         """Asks the tasks to stop through the store, waits for the running ones, and ends the queries."""
-        self._enqueue.stop()
         stopped_ms = self._clock.now_ms()
         try:
             self._store.ask_to_stop(pipe_group(self.topic), self.node)
@@ -365,12 +373,14 @@ class Pipe(Closable):
         except StoreError as error:
             logger.warning("held messages are left to lapse: %s", error)
         if self.failed:
+            self._intake.stop()
             return
         try:
             if not is_stopped(self._spark):
                 self._await_lanes()
         except SPARK_IS_GONE as error:
             logger.warning("Spark ended first; held messages are left to lapse: %s", error)
+        self._intake.stop()  # its tasks have ended: they see the flag, and have no claims
         self._count_last(stopped_ms)
         if self.settings.receipts:
             self._collect_receipts(self.settings.receipts)
@@ -425,9 +435,12 @@ class Pipe(Closable):
 def contract_of(settings: PipeSettings, topic: Topic) -> Contract:
     """The contract by which the records of the input are read."""
     return Contract(
+        topic=settings.input.topic,
+        producer_group=settings.name,
         id_header=settings.id_header,
         deadline_header=settings.deadline_header,
         action_header=settings.action_header,
         delay_ms=settings.delay_ms,
+        early_cancel_ms=settings.early_cancel_ms,
         largest_value_bytes=topic.settings.largest_body_bytes,
     )

@@ -14,7 +14,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
@@ -33,12 +32,11 @@ _GATEWAY = "PYSPARK_GATEWAY_PORT"
 _UNNAMED = "local[*]"
 """The master that `spark-submit` chooses if nobody names one."""
 _CONNECT = "pyspark.sql.connect"
-_CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 
 
 def slots_needed(settings: PipeSettings) -> int:
-    """The number of tasks that a pipe runs at once: those of every lane, and the enqueueing one."""
-    return settings.lanes * settings.ranges + 1
+    """The number of tasks that a pipe runs at once: those of every lane, and those of the intake."""
+    return settings.lanes * settings.ranges + settings.intakes
 
 
 class PipeSession(NamedTuple):
@@ -56,22 +54,18 @@ def build_session(settings: PipeSettings) -> PipeSession:
     connect = connect_problem(settings, os.environ)
     if connect:
         raise InvalidInput(connect)
-    connector = _connector(settings)
     if SparkContext._active_spark_context is not None:
         return PipeSession(SparkSession.builder.getOrCreate(), is_own=False)
     try:
         with _handlers_kept():
-            return PipeSession(_make_session(settings, connector), is_own=True)
+            return PipeSession(_make_session(settings), is_own=True)
     except InvalidInput:
         raise
     except Exception as error:  # errors of the JVM and of the gateway have no common base
-        hint = ""
-        if "spark.jars.packages" in connector:
-            hint = ". If Maven cannot be asked, spark.jars names a folder with the connector's jars"
-        raise InvalidInput(f"Spark does not start: {str(error).splitlines()[0]}{hint}") from error
+        raise InvalidInput(f"Spark does not start: {str(error).splitlines()[0]}") from error
 
 
-def _make_session(settings: PipeSettings, connector: Mapping[str, str]) -> SparkSession:
+def _make_session(settings: PipeSettings) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     is_submitted = _GATEWAY in os.environ
     named = _master_of_submit() if is_submitted else master_of_arguments(os.environ)
@@ -79,15 +73,11 @@ def _make_session(settings: PipeSettings, connector: Mapping[str, str]) -> Spark
     master = choose_master(settings, named, default)
     is_local = master.startswith("local")
     conf = _own_conf(settings, is_local=is_local)
-    if (
-        is_submitted
-    ):  # its arguments take precedence over the pipe's defaults, and its JVM has its jars
+    if is_submitted:  # its arguments take precedence over the pipe's defaults
         given = SparkConf()
         conf = {name: value for name, value in conf.items() if not given.contains(name)}
-    else:
-        conf |= connector
-        if is_local:
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    elif is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     conf |= java_properties(settings.spark.conf)
     return SparkSession.builder.master(master).config(map=dict(conf)).getOrCreate()
 
@@ -208,23 +198,6 @@ def _is_of_spark(handler: object) -> bool:
     return str(getattr(handler, "__module__", "")).startswith("pyspark.")
 
 
-def _connector(settings: PipeSettings) -> dict[str, str]:
-    """The configuration that provides Spark's Kafka connector, if the input is on Kafka."""
-    found: dict[str, str] = {}
-    if settings.spark.jars:
-        jars = sorted(Path(settings.spark.jars).glob("*.jar"))
-        if not jars:
-            raise InvalidInput(f"spark.jars: there is no .jar file in {settings.spark.jars!r}")
-        found["spark.jars"] = ",".join(map(str, jars))
-        return found
-    packages = list(settings.spark.packages)
-    if settings.input.kind == "kafka" and not packages:
-        packages = [f"{_CONNECTOR}:{pyspark.__version__}"]
-    if packages:
-        found["spark.jars.packages"] = ",".join(packages)
-    return found
-
-
 # Checks of a session
 
 
@@ -272,7 +245,8 @@ def session_problems(spark: SparkSession, settings: PipeSettings) -> list[str]:
     if slots < needed:
         problems.append(
             f"Spark has {slots} slots, and this pipe needs {needed}: {settings.lanes} lanes × "
-            f"{settings.ranges} ranges, and 1 for the input. Give it more cores, or fewer ranges"
+            f"{settings.ranges} ranges, and {settings.intakes} for the input. Give it more cores, or fewer "
+            "ranges"
         )
     if conf.get("spark.speculation", "false") == "true":
         problems.append("spark.speculation must be off: a second attempt would fire as well")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from chronoline.pipe.intake_work import IntakeWork
 from chronoline.pipe.lane_work import LaneWork
 from chronoline.runtime.gc_tuning import search_seldom, switch_often
 
@@ -27,19 +28,21 @@ def prepare_worker() -> None:
 @dataclass(frozen=True, slots=True)
 class _WarmUp:
     work: LaneWork
+    intake: IntakeWork
     until_s: float
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_worker()
         self.work.warm_up()
+        self.intake.warm_up()
         # The process stays busy, so that the next task gets another process. The sleep is bounded because
         # the driver's clock may differ.
         time.sleep(min(_WARM_S, max(0.0, self.until_s - time.time())))
         yield from batches
 
 
-def warm_up(spark: SparkSession, work: LaneWork, workers: int) -> None:
-    """Makes `workers` processes open their stores and outputs. Spark uses all of them in turn."""
+def warm_up(spark: SparkSession, work: LaneWork, intake: IntakeWork, workers: int) -> None:
+    """Makes `workers` processes open store, input and output. Spark uses all of them in turn."""
     rows = spark.range(0, workers, 1, workers)
-    warm = _WarmUp(work, time.time() + _WARM_S)
+    warm = _WarmUp(work, intake, time.time() + _WARM_S)
     rows.mapInArrow(warm, "id BIGINT").write.format("noop").mode("append").save()

@@ -485,6 +485,7 @@ class MemoryEngine(Engine[None]):
                     tally=account.tally,
                     holder=account.holder,
                     until_ms=None if account.holder is None else account.until_ms,
+                    fence=account.fence,
                 )
                 for (name, partition), account in sorted(self._accounts.items())
                 if name == source

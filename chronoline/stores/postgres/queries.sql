@@ -547,19 +547,33 @@ WHERE i.holder IS NULL OR i.holder = %(holder)s OR i.until_ms <= %(now)s
 RETURNING i.partition, i.fence, i.position;
 
 -- name: renew_claims
--- Moves the ends of live claims.
+-- Moves the ends of live claims. The rows are locked in the order of an intake, else both could wait for each other.
+WITH live AS MATERIALIZED (
+    SELECT i.source, i.partition FROM chronoline.inputs i
+    JOIN jsonb_array_elements(%(claims)s::jsonb) c
+        ON i.source = ANY (ARRAY[c->>0]) AND i.partition = (c->>1)::bigint
+    WHERE i.holder = c->>2 AND i.fence = (c->>3)::bigint AND i.until_ms > %(now)s
+    ORDER BY i.source || '', i.partition
+    FOR UPDATE OF i
+)
 UPDATE chronoline.inputs i SET until_ms = %(until)s
-FROM jsonb_array_elements(%(claims)s::jsonb) c
-WHERE i.source = ANY (ARRAY[c->>0]) AND i.partition = (c->>1)::bigint AND i.holder = c->>2
-    AND i.fence = (c->>3)::bigint AND i.until_ms > %(now)s
+FROM live
+WHERE i.source = ANY (ARRAY[live.source]) AND i.partition = live.partition
 RETURNING i.source, i.partition, i.position;
 
 -- name: release_claims
--- Gives claims up.
+-- Gives claims up; the rows are locked in the order of an intake.
+WITH held AS MATERIALIZED (
+    SELECT i.source, i.partition FROM chronoline.inputs i
+    JOIN jsonb_array_elements(%(claims)s::jsonb) c
+        ON i.source = ANY (ARRAY[c->>0]) AND i.partition = (c->>1)::bigint
+    WHERE i.holder = c->>2 AND i.fence = (c->>3)::bigint
+    ORDER BY i.source || '', i.partition
+    FOR UPDATE OF i
+)
 UPDATE chronoline.inputs i SET holder = NULL, until_ms = 0
-FROM jsonb_array_elements(%(claims)s::jsonb) c
-WHERE i.source = ANY (ARRAY[c->>0]) AND i.partition = (c->>1)::bigint AND i.holder = c->>2
-    AND i.fence = (c->>3)::bigint
+FROM held
+WHERE i.source = ANY (ARRAY[held.source]) AND i.partition = held.partition
 RETURNING i.partition;
 
 -- name: positions
@@ -584,7 +598,7 @@ RETURNING i.partition;
 
 -- name: input_accounts
 -- The accounts of a source.
-SELECT partition, position, holder, until_ms, accepted, ignored, rejected, cancelled, rescheduled, missed,
+SELECT partition, position, holder, until_ms, fence, accepted, ignored, rejected, cancelled, rescheduled, missed,
     withdrawn
 FROM chronoline.inputs WHERE source = %(source)s ORDER BY partition;
 

@@ -403,7 +403,7 @@ WHERE source = m.value->>0 AND partition = m.value->>1;
 
 -- name: input_accounts
 -- The accounts of a source.
-SELECT partition, position, holder, until_ms, accepted, ignored, rejected, cancelled, rescheduled, missed,
+SELECT partition, position, holder, until_ms, fence, accepted, ignored, rejected, cancelled, rescheduled, missed,
     withdrawn
 FROM inputs WHERE source = :source ORDER BY partition;
 

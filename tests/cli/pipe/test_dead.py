@@ -49,7 +49,7 @@ def arguments(tmp_path: Path) -> list[str]:
         topic = store.create_topic("p", TopicSettings(max_attempts=1), now_ms=DIED_MS)
         (claim,) = store.claim_inputs("s", {3: 0}, "n", until_ms=DIED_MS + 1_000, now_ms=DIED_MS)
         records = [InputRecord(number, Rejected(letter(number))) for number in range(2)]
-        intake = Intake(claim, records, 2)
+        intake = Intake(claim, records, 0, 2)
         store.take_in(topic.uid, [intake], producer_group="p", now_ms=DIED_MS)
         misleading = ((ORIGIN_HEADER, b"elsewhere/1/2"),)
         poison = NewMessage(id="poison\x1b", due=DIED_MS + 1, headers=misleading)
@@ -93,7 +93,7 @@ def test_letter_that_gave_up_its_id_names_it(arguments: list[str], tmp_path: Pat
         assert topic is not None
         (claim,) = store.claim_inputs("s", {3: 0}, "n", until_ms=DIED_MS + 1_000, now_ms=DIED_MS)
         again = InputRecord(2, NewMessage(id="letter-0", due=DIED_MS))
-        store.take_in(topic.uid, [Intake(claim, [again], 3)], producer_group="p", now_ms=DIED_MS)
+        store.take_in(topic.uid, [Intake(claim, [again], 0, 3)], producer_group="p", now_ms=DIED_MS)
     found = {each["former_id"]: each for each in json.loads(printed(*arguments, "--json"))}
     kept = found["letter-0"]
     assert kept == FIRST | {"id": kept["id"], "former_id": "letter-0"}

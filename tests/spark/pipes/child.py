@@ -56,7 +56,7 @@ class Child(LineProcess):
     def kill_spark(self) -> None:
         """SIGKILL to Spark's JVM alone."""
         self._family = psutil.Process(self.pid).children(recursive=True)
-        (jvm,) = (each for each in self._family if each.name() == "java")
+        (jvm,) = (each for each in self._family if _name(each) == "java")
         jvm.kill()
 
     def terminate(self) -> int:
@@ -84,3 +84,11 @@ def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, 
             yield from _flat(value, f"{before}{name}.")
         else:
             yield f"{before}{name}", value
+
+
+def _name(process: psutil.Process) -> str | None:
+    """The name of a process; None if it has ended meanwhile."""
+    try:
+        return str(process.name())
+    except psutil.NoSuchProcess:
+        return None

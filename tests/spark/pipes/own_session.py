@@ -26,7 +26,7 @@ def main(flags: str) -> None:
     remembered = spark.conf.get("spark.sql.streaming.numRecentProgressUpdates")
     with Pipe(settings, spark) as pipe:
         # The first look of the supervisor has no event.
-        until(lambda: pipe._enqueue.active, "the supervisor has looked for the first time")
+        until(lambda: pipe._input_claims.claims, "the supervisor has looked for the first time")
         spark.stop()
         stopped = pipe.stopped.wait(PATIENCE_S / 2)
         failed = pipe.failed

@@ -30,7 +30,6 @@ _CONTROLS = ((ACTION, b"cancel"), (ACTION, b"reschedule"))
 
 QUICK = {
     "window_ms": 2_000,
-    "trigger_interval_ms": 100,
     "failure_detection_interval_ms": 250,
 }
 

@@ -23,7 +23,6 @@ from chronoline.runtime.child_process import Server
 from chronoline.stores.factory import open_store
 from chronoline.stores.members import pipe_group
 from chronoline.testing.postgres import PostgresServer
-from chronoline_bench.servers import jars
 from tests.spark.environment import environment
 from tests.spark.pipes.child import Child, flags
 from tests.spark.pipes.places import OnServers, numbers
@@ -218,7 +217,6 @@ def test_the_kafka_example_runs_on_a_standalone_cluster(
             "INPUT__KAFKA__BOOTSTRAP_SERVERS": kafka,
             "OUTPUT__KAFKA__BOOTSTRAP_SERVERS": kafka,
             "DEAD_LETTERS__KAFKA__BOOTSTRAP_SERVERS": kafka,
-            "SPARK__JARS": str(jars.resolve("spark-kafka")),
             "SPARK__MASTER": master,
             "SPARK__CONF": '{"spark.executor.memory" = "512m", "spark.driver.host" = "127.0.0.1"}',
         }
@@ -250,7 +248,6 @@ def test_submitted_pipe_runs_on_the_master_of_spark_submit(
 ) -> None:
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     options = ["--conf=spark.executor.memory=512m", "--conf=spark.driver.host=127.0.0.1"]
-    options += ["--jars", ",".join(map(str, jars.resolve("spark-kafka").iterdir()))]
     program = [str(submit), "--master", master, *options, str(EXAMPLES / "pipe_submit.py")]
     with Scene(servers) as scene:
         settings = flags(scene.flags())

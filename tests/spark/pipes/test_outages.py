@@ -90,6 +90,20 @@ def test_killed_python_workers_lose_nothing(
         assert set(receipts) == {"after", *(f"m{number}" for number in range(300))}
 
 
+def test_a_hung_intake_is_restarted(place: Place, spark: SparkSession) -> None:
+    with Scene(place) as scene, Pipe(scene.settings(), spark) as pipe:
+        scene.wait_out([scene.send("before", now_ms())])
+
+        def hangs() -> bool:
+            # The judgement is private to the supervisor; its tests show how it comes about.
+            pipe._upkeep.intake.still_s = 1_000.0
+            return pipe.counters.restarts > 0
+
+        until(hangs, "the intake is restarted")
+        scene.wait_out([scene.send("after", now_ms())])
+        assert not scene.account()
+
+
 def _kill_workers() -> int:
     """SIGKILL to all that run tasks of the shared session; the process that forks them stays."""
     killed = 0

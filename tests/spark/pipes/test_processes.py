@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from chronoline_bench.servers import jars
 from tests.spark.pipes.child import Child, flags
 from tests.spark.pipes.places import OnServers
 from tests.spark.pipes.scene import HOUR_MS, ID, Scene, now_ms, over, spread, until
@@ -22,7 +21,6 @@ def test_pipes_share_work_and_replace_killed_ones(servers: OnServers, tmp_path: 
         def start() -> Child:
             # Much is held at any moment, and lapses soon.
             settings = scene.flags(hold_ms=2_000, reserve_ahead_ms=400)
-            settings["spark"] = {"jars": jars.resolve("spark-kafka")}
             return exits.enter_context(Child(tmp_path, "run", *flags(settings)))
 
         one, two = start(), start()
