@@ -133,6 +133,7 @@ class _LaneTurn:
         self._over = threading.Event()
         self._moved_s = time.monotonic()  # when the lane last asked whether to stop
         self.is_stopping = False
+        self._looking_lock = threading.Lock()
         self._term = Term(0, 0)
         self._ranges: list[BucketRange] = []
         self._look()
@@ -156,16 +157,26 @@ class _LaneTurn:
             on_fired=self._note_fired,
         ) as lane:
             self._lane = lane
-            start_ms, end_ms = self._term
             try:
                 with self._looking():
-                    lane.run(
-                        start_ms=min(start_ms, end_ms - 1), end_ms=end_ms, stopping=self._asked
-                    )
+                    self._run_until_relieved(lane)
             finally:
                 self._end()
                 if self._receipts is not None:
                     self._receipts.close()
+
+    def _run_until_relieved(self, lane: PublishingLane) -> None:
+        """Runs the lane, and again if a look that came late let a window end without a successor."""
+        while not self.is_stopping:
+            if self._is_over():
+                self._look()
+                if self._is_over():
+                    return
+            start_ms, end_ms = self._term
+            lane.run(start_ms=min(start_ms, end_ms - 1), end_ms=end_ms, stopping=self._asked)
+
+    def _is_over(self) -> bool:
+        return self._term.end_ms <= self._clock.now_ms()
 
     def _note_fired(self, fired: Sequence[tuple[LeasedMessage, int]]) -> None:
         with self._counting:
@@ -205,18 +216,19 @@ class _LaneTurn:
 
     def _look(self) -> None:
         """Shows life, and reads the stop flag, the term and the buckets of this task."""
-        now_ms = self._clock.now_ms()
-        members = pipe_members(self._store, self._topic)
-        leaving = {each.name for each in members if each.stopping}
-        # A node that is no longer a member has left, or has been dead for an hour.
-        self.is_stopping = self._task.node in leaving or all(
-            each.name != self._task.node for each in members
-        )
-        if self.is_stopping:
-            return
-        tasks = self._state(now_ms).beat(self._store, self._topic, now_ms)
-        live = [each for each in tasks if each.serves(now_ms) and each.node not in leaving]
-        self._follow(live, now_ms)
+        with self._looking_lock:
+            now_ms = self._clock.now_ms()
+            members = pipe_members(self._store, self._topic)
+            leaving = {each.name for each in members if each.stopping}
+            # A node that is no longer a member has left, or has been dead for an hour.
+            self.is_stopping = self._task.node in leaving or all(
+                each.name != self._task.node for each in members
+            )
+            if self.is_stopping:
+                return
+            tasks = self._state(now_ms).beat(self._store, self._topic, now_ms)
+            live = [each for each in tasks if each.serves(now_ms) and each.node not in leaving]
+            self._follow(live, now_ms)
 
     def _follow(self, live: Sequence[LaneTask], now_ms: int) -> None:
         work, mine, before = self._work, self._task, self._term

@@ -325,14 +325,10 @@ class Pipe(Closable):
             logger.info(
                 "node %s takes in the partitions %s", self.node, sorted(self._input_claims.claims)
             )
-        if self._upkeep.intake.still_s > _INTAKE_STILL_S:
-            logger.error(
-                "the intake is restarted: for %d seconds it took in nothing, and records wait",
-                self._upkeep.intake.still_s,
-            )
+        still_s = self._upkeep.intake.still_s
+        if still_s > _INTAKE_STILL_S:
             self._upkeep.intake.begin()
-            self._intake.stop()
-            self._intake.restarts += 1
+            self._intake.restart(f"for {still_s:.0f} seconds it took in nothing, and records wait")
         self._intake.keep()
 
     def _beat(self) -> list[Member]:
