@@ -34,29 +34,68 @@ def test_every_column() -> None:
         "headers": pa.array(headers, HEADERS),
         "expires": pa.array([7_000], pa.int64()).cast(TIME),
     }
-    assert read_rows(ROWS, pa.record_batch(columns), 9) == [
-        NewMessage(
-            id="a",
-            due=5,
-            key="ä".encode(),
-            body=b"\0",
-            headers=(("a", b"1"), ("a", None)),
-            expires=7,
-            producer_group="g",
-        )
-    ]
+    (message,) = read_rows(ROWS, pa.record_batch(columns), 9)
+    assert message == NewMessage(
+        id="a",
+        due=5,
+        key="ä".encode(),
+        body=b"\0",
+        headers=(("a", b"1"), ("a", None)),
+        expires=7,
+        producer_group="g",
+        digest=message.digest,
+    )
+
+
+def digest(rows: Rows = ROWS, default_due: int | None = 9, **other: pa.Array) -> bytes | None:
+    """Returns the digest of a row with these columns instead of its own."""
+    columns = {
+        "id": pa.array(["a"]),
+        "due": pa.array([5_000], pa.int64()).cast(TIME),
+        "key": pa.array(["k"]),
+        "value": pa.array(["v"]),
+        "headers": pa.array([[{"key": "h", "value": b"1"}]], HEADERS),
+        "expires": pa.array([7_000], pa.int64()).cast(TIME),
+    }
+    (message,) = read_rows(rows, pa.record_batch(columns | other), default_due)
+    return message.digest
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"due": pa.array([6_000], pa.int64()).cast(TIME)},
+        {"due": pa.nulls(1, TIME)},
+        {"key": pa.array(["kv"]), "value": pa.array([""])},
+        {"key": pa.nulls(1, pa.binary())},
+        {"value": pa.array(["w"])},
+        {"headers": pa.array([[{"key": "h", "value": None}]], HEADERS)},
+        {"expires": pa.array([8_000], pa.int64()).cast(TIME)},
+    ],
+)
+def test_the_digest_covers_each_column(other: dict[str, pa.Array]) -> None:
+    assert digest(**other) != digest()
+
+
+def test_the_digest_covers_the_group_but_no_due_from_the_write() -> None:
+    assert digest(Rows(producer_group="other")) != digest()
+    undated = {"due": pa.nulls(1, TIME)}
+    assert digest(default_due=9, **undated) == digest(default_due=10, **undated)
+    assert digest() == digest()
 
 
 def test_columns_that_are_missing_or_null() -> None:
-    nothing = NewMessage(id="a", due=9, body=None, producer_group="g")
-    assert read_rows(ROWS, pa.record_batch({"id": ["a"]}), 9) == [nothing]
+    (missing,) = read_rows(ROWS, pa.record_batch({"id": ["a"]}), 9)
+    assert missing == NewMessage(
+        id="a", due=9, body=None, producer_group="g", digest=missing.digest
+    )
     nulls = {
         "id": pa.array(["a"]),
         "due": pa.nulls(1, TIME),
         "key": pa.nulls(1, pa.binary()),
         "headers": pa.nulls(1, HEADERS),
     }
-    assert read_rows(ROWS, pa.record_batch(nulls), 9) == [nothing]
+    assert read_rows(ROWS, pa.record_batch(nulls), 9) == [missing]
 
 
 @pytest.mark.parametrize("header", [None, {"key": None, "value": b"1"}])
