@@ -17,7 +17,7 @@ from chronoline.core.errors import ChronolineError
 from chronoline.core.topic import Topic
 from chronoline.runtime.alarm import Alarm
 from chronoline.runtime.tasks import supervise
-from chronoline.stores.members import pipe_groups
+from chronoline.stores.members import lane_group, pipe_groups
 
 _SHORTEST_MS = 200
 _LONGEST_MS = 2_000
@@ -76,7 +76,8 @@ class PipeWatch:
 
 
 def _reason(topic: Topic, live_groups: frozenset[str]) -> str:
-    if live_groups.isdisjoint(pipe_groups(topic)):
+    # The tasks of a pipe go on firing while its own process hangs, or drains them.
+    if live_groups.isdisjoint((*pipe_groups(topic), lane_group(topic))):
         return ""
     return (
         f"a pipe fires topic {topic.name!r}, so it accepts no consumers: read the pipe's output topic, "

@@ -212,6 +212,8 @@ class MessagesReader(DataSourceReader):
         if wanted.ids is not None:
             return [IdsPartition(tuple(sorted(wanted.ids)))]
         held = [HeldPartition()] if wanted.with_held else []
+        if wanted.scan_end is not None and wanted.scan_end <= wanted.start:
+            return held  # all that can be wanted lies behind the scan
         return [*(RangesPartition(part) for part in split(wanted.ranges, self._partitions)), *held]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from chronoline.core.errors import TopicExists, TopicNotFound, TopicPiped
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
-from chronoline.stores.members import pipe_group
+from chronoline.stores.members import lane_group, pipe_group
 from tests.broker.http.served import serving
 from tests.broker.nodes import running
 from tests.broker.raw_streams import raw_consumer
@@ -40,9 +41,10 @@ class Pipe:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def beat(self, topic: Any, life_ms: int = _HOUR_MS, *, by_name: bool = False) -> None:
-        group = topic.name if by_name else pipe_group(topic)
-        self._store.beat(group, _NODE, until_ms=now_ms() + life_ms, now_ms=now_ms())
+    def beat(
+        self, topic: Any, life_ms: int = _HOUR_MS, *, group: Callable[[Any], str] = pipe_group
+    ) -> None:
+        self._store.beat(group(topic), _NODE, until_ms=now_ms() + life_ms, now_ms=now_ms())
 
     def leave(self, topic: Any) -> None:
         self._store.leave(pipe_group(topic), _NODE)
@@ -58,16 +60,22 @@ def pipe(tmp_path: Path) -> Iterator[Pipe]:
         yield Pipe(store)
 
 
-@pytest.mark.parametrize("by_name", [False, True], ids=["this version", "an older version"])
-def test_only_a_live_pipe_keeps_consumers_away(tmp_path: Path, pipe: Pipe, by_name: bool) -> None:
+@pytest.mark.parametrize(
+    "group",
+    [pipe_group, lane_group, attrgetter("name")],
+    ids=["this version", "its tasks", "an older version"],
+)
+def test_only_a_live_pipe_keeps_consumers_away(
+    tmp_path: Path, pipe: Pipe, group: Callable[[Any], str]
+) -> None:
     async def scene() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             topic = await client.create_topic("jobs", _QUICK)
             await client.send("jobs", b"x", id="m")
-            pipe.beat(topic, by_name=by_name)
+            pipe.beat(topic, group=group)
             with pytest.raises(TopicPiped, match="a pipe fires topic"):
                 await anext(client.consume("jobs"))
-            pipe.beat(topic, -_HOUR_MS // 2, by_name=by_name)
+            pipe.beat(topic, -_HOUR_MS // 2, group=group)
             leases = client.consume("jobs")
             lease = await anext(leases)
             await lease.ack()

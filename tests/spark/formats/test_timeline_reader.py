@@ -132,6 +132,7 @@ def test_id_and_due_as_options(spark: SparkSession, any_timeline: Timeline) -> N
     assert found(id="m") == []
     assert found(dueTo=moment(line.now + 1).isoformat()) == ["taken"]
     assert found(dueTo="+30m", status="processing") == ["taken"]
+    assert found(dueTo="-1h", status="processing") == []  # the scan would end before its start
     second = moment(line.now + HOUR_MS + 2_000)
     assert found(dueFrom="-1h", dueTo=second.isoformat()) == ["late", "m0", "m1", "taken"]
     end = moment(line.now + HOUR_MS).isoformat()
