@@ -149,7 +149,8 @@ class Receipts(Closable):
             paths = sorted(self._journals.glob(f"{_JOURNAL}*"))
             if not paths or time.time() - _begun_s(paths[0]) < after_s:
                 return
-            files = {path: locks.enter_context(_locked(path, "rb")) for path in paths}
+            # NFS locks only what is open for writing.
+            files = {path: locks.enter_context(_locked(path, "r+b")) for path in paths}
             free = {path: file for path, file in files.items() if file}
             self._archive(list(free.values()))
             for path in free:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from chronoline.pipe.receipts import Fired, Receipts, as_batch, receipts_url
+from tests.runtime.nfs import flock_of_nfs
 
 FIRED = [Fired("a", 7, 1_000, 1_002, False), Fired("b", 8, 2_000, 2_000, True)]
 
@@ -100,6 +102,16 @@ def test_killed_task_leaves_its_receipts(tmp_path: Path, torn: int) -> None:
     Receipts(tmp_path.as_uri()).collect(0)
     assert [row["id"] for row in rows(tmp_path)] == ["0", "1", "2"][: 2 if torn else 3]
     assert len(names(tmp_path)) == 1
+
+
+def test_journals_are_collected_where_locks_need_files_open_for_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", flock_of_nfs)
+    with Receipts(tmp_path.as_uri()) as written:
+        written.write(FIRED, "n")
+    written.collect(0)
+    assert len(rows(tmp_path)) == 2
 
 
 def test_unreadable_journal_leaves_no_file(tmp_path: Path) -> None:
