@@ -51,6 +51,8 @@ DDL = (
 
 COLLECT_AFTER_S = 60.0
 """Journals become a Parquet file when the oldest has this age."""
+_MOST_JOURNALS = 200
+"""The most journals of one Parquet file: each is open until the file is complete."""
 _JOURNAL = ".journal-"
 _RENAMED = frozenset({"local", "hdfs"})
 """File systems on which a file is visible before it is complete, and can be renamed."""
@@ -142,13 +144,18 @@ class Receipts(Closable):
             journal.close()
 
     def collect(self, after_s: float = COLLECT_AFTER_S) -> None:
-        """Makes one Parquet file of the journals that nobody writes, if the oldest is `after_s` old."""
-        with ExitStack() as locks:
-            if not locks.enter_context(_locked(self._journals / ".collector", "ab")):
+        """Makes Parquet files of the journals that nobody writes, if the oldest is `after_s` old."""
+        with _locked(self._journals / ".collector", "ab") as collector:
+            if collector is None:
                 return  # another process collects
             paths = sorted(self._journals.glob(f"{_JOURNAL}*"))
             if not paths or time.time() - _begun_s(paths[0]) < after_s:
                 return
+            for first in range(0, len(paths), _MOST_JOURNALS):
+                self._collect_some(paths[first : first + _MOST_JOURNALS])
+
+    def _collect_some(self, paths: Sequence[Path]) -> None:
+        with ExitStack() as locks:
             # NFS locks only what is open for writing.
             files = {path: locks.enter_context(_locked(path, "r+b")) for path in paths}
             free = {path: file for path, file in files.items() if file}

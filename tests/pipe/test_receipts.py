@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -53,6 +56,22 @@ def test_journals_of_several_tasks_become_one_file(tmp_path: Path) -> None:
         ("n", "b"),
     ]
     assert len(names(tmp_path)) == 1
+
+
+def test_journals_beyond_the_open_files_of_a_process_are_collected(tmp_path: Path) -> None:
+    with Receipts(tmp_path.as_uri()) as written:
+        written.write(FIRED, "n")
+    (journal,) = tmp_path.glob(".journal-*")
+    for number in range(500):
+        shutil.copy(journal, f"{journal}-{number}")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 250, hard))
+    try:
+        written.collect(0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(rows(tmp_path)) == 2 * 501
+    assert len(names(tmp_path)) == 3
 
 
 def test_task_without_messages_leaves_no_file(tmp_path: Path) -> None:
