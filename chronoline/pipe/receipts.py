@@ -23,7 +23,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -53,7 +53,11 @@ COLLECT_AFTER_S = 60.0
 """Journals become a Parquet file when the oldest has this age."""
 _MOST_JOURNALS = 200
 """The most journals of one Parquet file: each is open until the file is complete."""
+_ORPHAN_AFTER_S = 3600.0
+"""A file that is not complete at this age was left by a process that was killed."""
 _JOURNAL = ".journal-"
+_NEW = ".new-"
+_ARCHIVE = "receipts-"
 _RENAMED = frozenset({"local", "hdfs"})
 """File systems on which a file is visible before it is complete, and can be renamed."""
 
@@ -94,18 +98,30 @@ class ReceiptJournal(Closable):
     def __init__(self, folder: Path) -> None:
         self.opened_s = time.monotonic()
         name = f"{time.time_ns() // 1_000_000}-{uuid.uuid4().hex}"
-        unlocked = folder / f".new-{name}"
-        self._file = unlocked.open("xb", buffering=0)
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        unlocked.rename(folder / f"{_JOURNAL}{name}")  # nobody finds it without its lock
-        self._writer = ipc.new_stream(self._file, SCHEMA)
+        unlocked = folder / f"{_NEW}{name}"
+        self._file = unlocked.open("xb")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            unlocked.rename(folder / f"{_JOURNAL}{name}")  # nobody finds it without its lock
+            self._writer = ipc.new_stream(self._file, SCHEMA)
+        except BaseException:
+            self._file.close()
+            unlocked.unlink(missing_ok=True)
+            raise
 
     def write(self, batch: pa.RecordBatch) -> None:
+        """Hands a batch to the system. After an error nothing that follows would be readable."""
         self._writer.write_batch(batch)
+        self._file.flush()
 
     def close(self) -> None:
-        self._writer.close()
-        self._file.close()
+        with self._file:
+            self._writer.close()
+
+    def abandon(self) -> None:
+        """Closes the file after an error. Its complete batches remain readable."""
+        with suppress(OSError):  # of the rest of the batch that could not be written
+            self._file.close()
 
 
 class Receipts(Closable):
@@ -131,7 +147,12 @@ class Receipts(Closable):
             threading.Thread(target=self.collect, name="chronoline-receipts", daemon=True).start()
         if self._journal is None:
             self._journal = ReceiptJournal(self._journals)
-        self._journal.write(as_batch(fired, node))
+        try:
+            self._journal.write(as_batch(fired, node))
+        except BaseException:
+            self._journal.abandon()
+            self._journal = None  # the next write opens another
+            raise
 
     def close(self) -> None:
         """Closes the journal, and collects if it is time."""
@@ -149,8 +170,9 @@ class Receipts(Closable):
             if collector is None:
                 return  # another process collects
             paths = sorted(self._journals.glob(f"{_JOURNAL}*"))
-            if not paths or time.time() - _begun_s(paths[0]) < after_s:
+            if not paths or time.time() - _begun_s(paths[0].name) < after_s:
                 return
+            self._remove_orphans()
             for first in range(0, len(paths), _MOST_JOURNALS):
                 self._collect_some(paths[first : first + _MOST_JOURNALS])
 
@@ -165,9 +187,19 @@ class Receipts(Closable):
 
     def _archive(self, journals: Sequence[IO[bytes]]) -> None:
         """Writes the rows of journals as one file; without rows there is none."""
-        name = f"receipts-{time.time_ns() // 1_000_000}-{uuid.uuid4().hex}.parquet"
+        name = f"{_ARCHIVE}{time.time_ns() // 1_000_000}-{uuid.uuid4().hex}.parquet"
         renamed = self._fs.type_name in _RENAMED
         path = f"{self._folder}/{'.' * renamed}{name}"
+        try:
+            if self._write_rows(path, journals) and renamed:
+                self._fs.move(path, f"{self._folder}/{name}")
+        except BaseException:
+            with suppress(OSError, pa.ArrowException):
+                self._fs.delete_file(path)  # the journals remain
+            raise
+
+    def _write_rows(self, path: str, journals: Sequence[IO[bytes]]) -> bool:
+        """Returns whether there was a row, and so a file."""
         writer: pq.ParquetWriter | None = None
         try:
             for batches in _gathered(journals):
@@ -176,8 +208,18 @@ class Receipts(Closable):
         finally:
             if writer is not None:
                 writer.close()
-        if writer is not None and renamed:
-            self._fs.move(path, f"{self._folder}/{name}")
+        return writer is not None
+
+    def _remove_orphans(self) -> None:
+        """Deletes files that killed processes did not complete."""
+        for path in self._journals.glob(f"{_NEW}*"):
+            if _is_orphan(path.name):
+                path.unlink(missing_ok=True)
+        if self._fs.type_name not in _RENAMED:
+            return
+        for found in self._fs.get_file_info(fs.FileSelector(self._folder)):
+            if found.base_name.startswith(f".{_ARCHIVE}") and _is_orphan(found.base_name):
+                self._fs.delete_file(found.path)
 
 
 _ROW_GROUP = 100_000
@@ -232,5 +274,10 @@ def _age_s(journal: ReceiptJournal) -> float:
     return time.monotonic() - journal.opened_s
 
 
-def _begun_s(path: Path) -> float:
-    return int(path.name.removeprefix(_JOURNAL).split("-")[0]) / 1000
+def _begun_s(name: str) -> float:
+    """The time in the name of a journal, or of a file that is not complete."""
+    return int(name.split("-")[1]) / 1000
+
+
+def _is_orphan(name: str) -> bool:
+    return time.time() - _begun_s(name) > _ORPHAN_AFTER_S
