@@ -40,6 +40,14 @@ class Counters:
         else:
             self.lateness.observe(max(0.0, late_ms))
 
+    def set_fired(self, other: Counters) -> None:
+        """Takes over the counts of tasks, each in one step; the others belong to other threads."""
+        self.fired = other.fired
+        self.redelivered = other.redelivered
+        self.served = other.served
+        self.skipped = other.skipped
+        self.lateness = other.lateness.copy()
+
     def add(self, other: Counters) -> None:
         """Adds the counts of another process; of clock offsets the largest is kept."""
         for name in _SUMMED:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from chronoline.core.topic import Topic
@@ -157,10 +157,13 @@ class TaskAccounts:
 
     def show(self, counters: Counters) -> str:
         """Sets the pipe's counters to those of all its tasks; returns the details of its next beat."""
-        _set_fired(counters, self._ended)
-        details = json.loads(counters.to_json())
-        for each in self._running.values():
-            counters.add(each)
+        total = Counters()
+        for each in (self._ended, *self._running.values()):
+            total.add(each)
+        counters.set_fired(total)  # at once: a scrape in between would see the counts drop
+        told = replace(counters)
+        told.set_fired(self._ended)
+        details = json.loads(told.to_json())
         return json.dumps(details | {"included": sorted(self._included)})
 
     def _log_suspects(self, task: LaneTask) -> None:
@@ -174,12 +177,6 @@ class TaskAccounts:
                     more,
                     task.name,
                 )
-
-
-def _set_fired(counters: Counters, ended: Counters) -> None:
-    for name in ("fired", "redelivered", "served", "skipped"):
-        setattr(counters, name, getattr(ended, name))
-    counters.lateness = ended.lateness.copy()
 
 
 def node_counters(member: Member, tasks: Iterable[LaneTask]) -> Counters:

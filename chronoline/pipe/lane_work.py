@@ -30,7 +30,7 @@ from chronoline.pipe.counters import Counters
 from chronoline.pipe.lane_tasks import LaneTask
 from chronoline.pipe.outputs.contract import OutRecord
 from chronoline.pipe.places import Place
-from chronoline.pipe.receipts import Fired, Receipts
+from chronoline.pipe.receipts import COLLECT_AFTER_S, RECEIPT_ERRORS, Fired, Receipts
 from chronoline.pipe.windows import Term, first_window, term_of
 from chronoline.pipe.worker_cache import warm_output, warm_store
 from chronoline.runtime.clock import SystemClock
@@ -82,6 +82,7 @@ class LaneWork:
             store = warm_store(self.store)
             turn = _LaneTurn(self, store, store.get_topic(self.topic_uid), piece, attempt)
             if turn.is_stopping:
+                turn.close_receipts()  # those of earlier tasks
                 time.sleep(_STOPPED_S)  # until the query is stopped
                 return
             turn.run()
@@ -162,8 +163,7 @@ class _LaneTurn:
                     self._run_until_relieved(lane)
             finally:
                 self._end()
-                if self._receipts is not None:
-                    self._receipts.close()
+                self.close_receipts()
 
     def _run_until_relieved(self, lane: PublishingLane) -> None:
         """Runs the lane, and again if a look that came late let a window end without a successor."""
@@ -186,6 +186,15 @@ class _LaneTurn:
         if self._receipts is not None:
             rows = [_receipt(*each) for each in fired]
             self._receipts.write(rows, self._task.node)
+
+    def close_receipts(self) -> None:
+        """Collects at once if the pipe stops, since a container's own journals end with it."""
+        if self._receipts is None:
+            return
+        try:
+            self._receipts.close(0 if self.is_stopping else COLLECT_AFTER_S)
+        except RECEIPT_ERRORS as error:
+            logger.warning("receipts of %s remain in journals for now: %s", self._task.name, error)
 
     def _asked(self) -> bool:
         self._moved_s = time.monotonic()

@@ -17,21 +17,26 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
+import math
 import os
 import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs, ipc
 
 from chronoline.runtime.service import Closable
+
+logger = logging.getLogger(__name__)
 
 SCHEMA = pa.schema(
     [
@@ -49,9 +54,17 @@ DDL = (
     "node STRING"
 )
 
+RECEIPT_ERRORS = (OSError, pa.ArrowException)
+"""The errors of a folder that cannot be read or written."""
 COLLECT_AFTER_S = 60.0
 """Journals become a Parquet file when the oldest has this age."""
+_MOST_JOURNALS = 200
+"""The most journals of one Parquet file: each is open until the file is complete."""
+_ORPHAN_AFTER_S = 3600.0
+"""A file that is not complete at this age was left by a process that was killed."""
 _JOURNAL = ".journal-"
+_NEW = ".new-"
+_ARCHIVE = "receipts-"
 _RENAMED = frozenset({"local", "hdfs"})
 """File systems on which a file is visible before it is complete, and can be renamed."""
 
@@ -92,64 +105,110 @@ class ReceiptJournal(Closable):
     def __init__(self, folder: Path) -> None:
         self.opened_s = time.monotonic()
         name = f"{time.time_ns() // 1_000_000}-{uuid.uuid4().hex}"
-        unlocked = folder / f".new-{name}"
-        self._file = unlocked.open("xb", buffering=0)
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        unlocked.rename(folder / f"{_JOURNAL}{name}")  # nobody finds it without its lock
-        self._writer = ipc.new_stream(self._file, SCHEMA)
+        unlocked = folder / f"{_NEW}{name}"
+        self._file = unlocked.open("xb")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            unlocked.rename(folder / f"{_JOURNAL}{name}")  # nobody finds it without its lock
+            self._writer = ipc.new_stream(self._file, SCHEMA)
+        except BaseException:
+            self.close()
+            unlocked.unlink(missing_ok=True)
+            raise
 
     def write(self, batch: pa.RecordBatch) -> None:
+        """Hands a batch to the system. After an error nothing that follows would be readable."""
         self._writer.write_batch(batch)
+        self._file.flush()
 
     def close(self) -> None:
-        self._writer.close()
-        self._file.close()
+        """Closes the file, also after an error: its complete batches are readable, without an end."""
+        with suppress(OSError):  # of the rest of a batch that could not be written
+            self._file.close()
+
+
+class _Place(NamedTuple):
+    """The folder of the Parquet files, and that of the journals."""
+
+    system: fs.FileSystem
+    folder: str
+    journals: Path
+
+    @classmethod
+    def open(cls, url: str) -> Self:
+        system, folder = fs.FileSystem.from_uri(url)
+        digest = hashlib.sha256(url.encode()).hexdigest()[:16]
+        own = Path(tempfile.gettempdir()) / f"chronoline-receipts-{digest}"
+        journals = Path(folder) if system.type_name == "local" else own
+        journals.mkdir(parents=True, exist_ok=True)
+        return cls(system, folder, journals)
+
+    @property
+    def renames(self) -> bool:
+        return self.system.type_name in _RENAMED
 
 
 class Receipts(Closable):
     """The receipts of one task, and the folder that they share with all others.
 
-    Journals of others are collected too: those of ended tasks, and of killed ones.
+    Journals of others are collected too: those of ended tasks, and of killed ones. The folder is opened by
+    the first use, so that a task without it can fire.
     """
 
     def __init__(self, url: str) -> None:
-        self._fs, self._folder = fs.FileSystem.from_uri(url)
-        is_local = self._fs.type_name == "local"
-        digest = hashlib.sha256(url.encode()).hexdigest()[:16]
-        own = Path(tempfile.gettempdir()) / f"chronoline-receipts-{digest}"
-        self._journals = Path(self._folder) if is_local else own
-        self._journals.mkdir(parents=True, exist_ok=True)
+        self._url = url
         self._journal: ReceiptJournal | None = None
+
+    @cached_property
+    def _place(self) -> _Place:
+        return _Place.open(self._url)
 
     def write(self, fired: Sequence[Fired], node: str) -> None:
         """Writes receipts so that they survive this process."""
         if self._journal is not None and _age_s(self._journal) >= COLLECT_AFTER_S:
             self._close_journal()
             # In another thread: a lane that goes on for long must not wait for it.
-            threading.Thread(target=self.collect, name="chronoline-receipts", daemon=True).start()
+            threading.Thread(target=self._collect_beside, name="chronoline-receipts", daemon=True).start()
         if self._journal is None:
-            self._journal = ReceiptJournal(self._journals)
-        self._journal.write(as_batch(fired, node))
+            self._journal = ReceiptJournal(self._place.journals)
+        try:
+            self._journal.write(as_batch(fired, node))
+        except BaseException:
+            self._close_journal()  # the next write opens another
+            raise
 
-    def close(self) -> None:
+    def close(self, after_s: float = COLLECT_AFTER_S) -> None:
         """Closes the journal, and collects if it is time."""
         self._close_journal()
-        self.collect()
+        self.collect(after_s)
 
     def _close_journal(self) -> None:
         journal, self._journal = self._journal, None
         if journal is not None:
             journal.close()
 
+    def _collect_beside(self) -> None:
+        try:
+            self.collect()
+        except RECEIPT_ERRORS as error:
+            logger.warning("receipts remain in journals for now: %s", error)
+
     def collect(self, after_s: float = COLLECT_AFTER_S) -> None:
-        """Makes one Parquet file of the journals that nobody writes, if the oldest is `after_s` old."""
-        with ExitStack() as locks:
-            if not locks.enter_context(_locked(self._journals / ".collector", "ab")):
+        """Makes Parquet files of the journals that nobody writes, if the oldest is `after_s` old."""
+        with _locked(self._place.journals / ".collector", "ab") as collector:
+            if collector is None:
                 return  # another process collects
-            paths = sorted(self._journals.glob(f"{_JOURNAL}*"))
-            if not paths or time.time() - _begun_s(paths[0]) < after_s:
+            paths = sorted(self._place.journals.glob(f"{_JOURNAL}*"))
+            if not paths or time.time() - _begun_s(paths[0].name) < after_s:
                 return
-            files = {path: locks.enter_context(_locked(path, "rb")) for path in paths}
+            self._remove_orphans()
+            for first in range(0, len(paths), _MOST_JOURNALS):
+                self._collect_some(paths[first : first + _MOST_JOURNALS])
+
+    def _collect_some(self, paths: Sequence[Path]) -> None:
+        with ExitStack() as locks:
+            # NFS locks only what is open for writing.
+            files = {path: locks.enter_context(_locked(path, "r+b")) for path in paths}
             free = {path: file for path, file in files.items() if file}
             self._archive(list(free.values()))
             for path in free:
@@ -157,19 +216,40 @@ class Receipts(Closable):
 
     def _archive(self, journals: Sequence[IO[bytes]]) -> None:
         """Writes the rows of journals as one file; without rows there is none."""
-        name = f"receipts-{time.time_ns() // 1_000_000}-{uuid.uuid4().hex}.parquet"
-        renamed = self._fs.type_name in _RENAMED
-        path = f"{self._folder}/{'.' * renamed}{name}"
+        name = f"{_ARCHIVE}{time.time_ns() // 1_000_000}-{uuid.uuid4().hex}.parquet"
+        renamed = self._place.renames
+        path = f"{self._place.folder}/{'.' * renamed}{name}"
+        try:
+            if self._write_rows(path, journals) and renamed:
+                self._place.system.move(path, f"{self._place.folder}/{name}")
+        except BaseException:
+            with suppress(*RECEIPT_ERRORS):
+                self._place.system.delete_file(path)  # the journals remain
+            raise
+
+    def _write_rows(self, path: str, journals: Sequence[IO[bytes]]) -> bool:
+        """Returns whether there was a row, and so a file."""
         writer: pq.ParquetWriter | None = None
         try:
             for batches in _gathered(journals):
-                writer = writer or pq.ParquetWriter(path, SCHEMA, filesystem=self._fs)
+                writer = writer or pq.ParquetWriter(path, SCHEMA, filesystem=self._place.system)
                 writer.write_table(pa.Table.from_batches(batches, SCHEMA))
         finally:
             if writer is not None:
                 writer.close()
-        if writer is not None and renamed:
-            self._fs.move(path, f"{self._folder}/{name}")
+        return writer is not None
+
+    def _remove_orphans(self) -> None:
+        """Deletes files that killed processes did not complete."""
+        for path in self._place.journals.glob(f"{_NEW}*"):
+            if _is_orphan(path.name):
+                path.unlink(missing_ok=True)
+        if not self._place.renames:
+            return
+        for found in self._place.system.get_file_info(fs.FileSelector(self._place.folder, allow_not_found=True)):
+            if found.base_name.startswith(f".{_ARCHIVE}") and _is_orphan(found.base_name):
+                with suppress(FileNotFoundError):  # another machine deleted it
+                    self._place.system.delete_file(found.path)
 
 
 _ROW_GROUP = 100_000
@@ -224,5 +304,11 @@ def _age_s(journal: ReceiptJournal) -> float:
     return time.monotonic() - journal.opened_s
 
 
-def _begun_s(path: Path) -> float:
-    return int(path.name.removeprefix(_JOURNAL).split("-")[0]) / 1000
+def _begun_s(name: str) -> float:
+    """The time in the name of a journal, or of a file that is not complete; a foreign file is never old."""
+    moment = name.split("-")[1]
+    return int(moment) / 1000 if moment.isdecimal() else math.inf
+
+
+def _is_orphan(name: str) -> bool:
+    return time.time() - _begun_s(name) > _ORPHAN_AFTER_S

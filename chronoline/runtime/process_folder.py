@@ -34,7 +34,7 @@ class ProcessFolder(Closable):
 def _remove_orphans(prefix: str) -> None:
     for path in Path(tempfile.gettempdir()).glob(f"{prefix}*/{_LOCK}"):
         try:
-            with path.open("rb") as lock:
+            with path.open("r+b") as lock:  # NFS locks only what is open for writing
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(path.parent, ignore_errors=True)
         except (

@@ -63,3 +63,12 @@ def test_processes_are_added_and_the_worst_clock_is_kept() -> None:
     total = Counters(fired=1, lag=2, clock_offset_ms=5)
     total.add(Counters(fired=10, lag=20, clock_offset_ms=-7))
     assert (total.fired, total.lag, total.clock_offset_ms) == (11, 22, -7)
+
+
+def test_counts_of_tasks_are_taken_over_without_the_others() -> None:
+    tasks, pipe = Counters(fired=5, served=2, lag=7), Counters(fired=1, lag=3, relayed=4)
+    tasks.add_fired(9, redelivered=False)
+    pipe.set_fired(tasks)
+    tasks.add_fired(9, redelivered=False)  # the histogram is a copy
+    assert (pipe.fired, pipe.served, pipe.lag, pipe.relayed) == (6, 2, 3, 4)
+    assert pipe.lateness.total == 1

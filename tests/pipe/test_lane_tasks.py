@@ -104,6 +104,24 @@ def test_killed_task_counts_after_the_store_forgot_it(store: Store, topic: Topic
     assert lane_tasks(store, topic) == []
 
 
+def test_counts_never_drop_and_those_of_other_threads_are_left() -> None:
+    written: list[tuple[Counters, str, Any]] = []
+
+    class Watched(Counters):
+        def __setattr__(self, name: str, value: Any) -> None:
+            written.append((self, name, value))
+            super().__setattr__(name, value)
+
+    counters, accounts = Watched(relayed=3, restarts=2, lag=9), TaskAccounts("a", 1)
+    accounts.take([task(6, ended=True), task(10, attempt=2)], NOW)
+    written.clear()
+    accounts.show(counters)
+    mine = [(name, value) for owner, name, value in written if owner is counters]
+    assert [value for name, value in mine if name == "fired"] == [16]
+    assert {name for name, _ in mine} == {"fired", "redelivered", "served", "skipped", "lateness"}
+    assert (counters.relayed, counters.restarts, counters.lag) == (3, 2, 9)
+
+
 def test_tasks_of_other_pipes_are_theirs(store: Store, topic: Topic) -> None:
     pipe = Pipe(store, topic)
     task(7, node="b", ended=True).beat(store, topic, NOW)

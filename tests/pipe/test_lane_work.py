@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pyarrow.parquet as pq
 import pytest
 from pyarrow import ipc
 
@@ -22,6 +23,7 @@ from chronoline.log import Log
 from chronoline.pipe.lane_tasks import LaneTask, lane_tasks
 from chronoline.pipe.lane_work import LaneWork
 from chronoline.pipe.places import Place
+from chronoline.pipe.receipts import Fired, Receipts
 from chronoline.pipe.worker_cache import close_all
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
@@ -173,6 +175,42 @@ def test_every_fired_message_has_a_receipt_before_it_is_deleted(
             written = [each for batch in ipc.open_stream(file) for each in batch.to_pylist()]
     assert {row["id"] for row in written} == ids
     assert all(row["lateness_ms"] >= 0 and row["node"] == "a" for row in written)
+
+
+def test_task_fires_although_receipts_cannot_be_written(
+    tmp_path: Path, log: Log, store: Store, topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    beat(store, topic, "a")
+    put(store, topic, 3, now_ms())
+    (tmp_path / "file").touch()
+    unit = work(tmp_path, topic, receipts=(tmp_path / "file" / "receipts").as_uri())
+    with Serving(store, topic, unit):
+        wait_until(lambda: is_empty(store, topic))
+    assert len(list(log.read("out", follow=False))) == 3
+    assert any(each.startswith("the receipts of ") for each in caplog.messages)
+    assert caplog.messages[-1].startswith("receipts of a/0.0.7 remain in journals for now: ")
+
+
+def test_receipts_of_a_stopped_task_are_collected_at_once(
+    tmp_path: Path, log: Log, store: Store, topic: Topic
+) -> None:
+    beat(store, topic, "a")
+    ids = put(store, topic, 3, now_ms())
+    folder = tmp_path / "receipts"
+    with Serving(store, topic, work(tmp_path, topic, receipts=folder.as_uri())):
+        wait_until(lambda: is_empty(store, topic))
+        store.ask_to_stop(pipe_group(topic), "a")
+    assert set(pq.read_table(folder)["id"].to_pylist()) == ids
+
+
+def test_receipts_of_earlier_tasks_are_collected_by_a_task_of_a_stopped_pipe(
+    tmp_path: Path, log: Log, store: Store, topic: Topic
+) -> None:
+    folder = tmp_path / "receipts"
+    with Receipts(folder.as_uri()) as earlier:
+        earlier.write([Fired("a", 1, 0, 0, False)], "a")
+    work(tmp_path, topic, receipts=folder.as_uri()).serve(0, 0)
+    assert pq.read_table(folder)["id"].to_pylist() == ["a"]
 
 
 def test_task_goes_on_until_its_successor_beats(

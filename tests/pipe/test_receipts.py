@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import resource
+import shutil
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from chronoline.pipe.receipts import Fired, Receipts, as_batch, receipts_url
+from tests.runtime.nfs import flock_of_nfs
 
 FIRED = [Fired("a", 7, 1_000, 1_002, False), Fired("b", 8, 2_000, 2_000, True)]
 
@@ -24,6 +32,20 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 def names(folder: Path) -> list[str]:
     return [each.name for each in folder.iterdir() if each.name != ".collector"]
+
+
+@contextmanager
+def limited_files(folder: Path, *, more_bytes: int) -> Iterator[None]:
+    """Lets a journal grow by so much only: a write beyond it is short, and the next one fails."""
+    (journal,) = folder.glob(".journal-*")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (journal.stat().st_size + more_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
 
 
 def test_receipt_has_times_and_version() -> None:
@@ -51,6 +73,22 @@ def test_journals_of_several_tasks_become_one_file(tmp_path: Path) -> None:
         ("n", "b"),
     ]
     assert len(names(tmp_path)) == 1
+
+
+def test_journals_beyond_the_open_files_of_a_process_are_collected(tmp_path: Path) -> None:
+    with Receipts(tmp_path.as_uri()) as written:
+        written.write(FIRED, "n")
+    (journal,) = tmp_path.glob(".journal-*")
+    for number in range(500):
+        shutil.copy(journal, f"{journal}-{number}")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 250, hard))
+    try:
+        written.collect(0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(rows(tmp_path)) == 2 * 501
+    assert len(names(tmp_path)) == 3
 
 
 def test_task_without_messages_leaves_no_file(tmp_path: Path) -> None:
@@ -102,7 +140,58 @@ def test_killed_task_leaves_its_receipts(tmp_path: Path, torn: int) -> None:
     assert len(names(tmp_path)) == 1
 
 
+def test_journals_are_collected_where_locks_need_files_open_for_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", flock_of_nfs)
+    with Receipts(tmp_path.as_uri()) as written:
+        written.write(FIRED, "n")
+    written.collect(0)
+    assert len(rows(tmp_path)) == 2
+
+
 def test_unreadable_journal_leaves_no_file(tmp_path: Path) -> None:
     (tmp_path / ".journal-0-x").write_bytes(b"torn")
     Receipts(tmp_path.as_uri()).collect(0)
     assert names(tmp_path) == []
+
+
+def test_receipts_after_a_failed_write_are_readable(tmp_path: Path) -> None:
+    with Receipts(tmp_path.as_uri()) as written:
+        written.write(FIRED, "before")
+        with limited_files(tmp_path, more_bytes=100), pytest.raises(OSError, match="too large"):
+            written.write(FIRED, "torn")
+        written.write(FIRED, "after")
+    written.collect(0)
+    assert sorted(row["node"] for row in rows(tmp_path)) == ["after"] * 2 + ["before"] * 2
+
+
+def test_failed_collection_leaves_the_journals_and_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Receipts(tmp_path.as_uri()) as written:
+        written.write(FIRED, "n")
+
+    def fail(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(pq.ParquetWriter, "write_table", fail)
+        with pytest.raises(OSError, match="full"):
+            written.collect(0)
+    (left,) = names(tmp_path)
+    assert left.startswith(".journal-")
+    written.collect(0)
+    assert len(rows(tmp_path)) == 2
+
+
+def test_incomplete_files_of_killed_processes_are_deleted(tmp_path: Path) -> None:
+    young = time.time_ns() // 1_000_000
+    for name in (".new-{}-x", ".receipts-{}-x.parquet"):
+        for moment in (0, young):
+            (tmp_path / name.format(moment)).touch()
+    with Receipts(tmp_path.as_uri()) as written:
+        written.write(FIRED, "n")
+    written.collect(0)
+    hidden = {name for name in names(tmp_path) if name.startswith(".")}
+    assert hidden == {f".new-{young}-x", f".receipts-{young}-x.parquet"}

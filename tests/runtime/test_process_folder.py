@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from chronoline.runtime.process_folder import ProcessFolder
+from tests.runtime.nfs import flock_of_nfs
 
 _KILLED = """
 import os
@@ -28,7 +30,10 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_folder_of_a_killed_process_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_folder_of_a_killed_process_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", flock_of_nfs)
     done = subprocess.run(
         [sys.executable, "-c", _KILLED], check=False, capture_output=True, text=True
     )

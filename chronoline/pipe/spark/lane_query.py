@@ -23,9 +23,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from chronoline.pipe.lane_work import LaneWork
 from chronoline.pipe.spark.workers import prepare_worker
 
-OBSERVED = "chronoline"
-"""The name of the observed metrics of each micro-batch of the intake."""
-
 
 @dataclass(frozen=True, slots=True)
 class Fire:

@@ -26,7 +26,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -47,7 +46,7 @@ from chronoline.pipe.intake_work import IntakeWork
 from chronoline.pipe.lane_tasks import TaskAccounts, lane_tasks
 from chronoline.pipe.lane_work import LaneWork
 from chronoline.pipe.metrics import PipeCollector
-from chronoline.pipe.receipts import Receipts, receipts_url
+from chronoline.pipe.receipts import RECEIPT_ERRORS, Receipts, receipts_url
 from chronoline.pipe.settings import PipeSettings, fixed_problem, topic_settings
 from chronoline.pipe.spark.intake_query import start_intake
 from chronoline.pipe.spark.lane_query import start_lane
@@ -385,7 +384,7 @@ class Pipe(Closable):
         """Collects the last receipts of the tasks, which have ended."""
         try:
             Receipts(receipts_url(folder)).collect(0)
-        except (OSError, pa.ArrowException) as error:
+        except RECEIPT_ERRORS as error:
             logger.warning("some receipts remain in journals, for the next pipe: %s", error)
 
     def _count_last(self, stopped_ms: int) -> None:
