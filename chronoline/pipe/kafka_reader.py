@@ -21,7 +21,13 @@ from chronoline.core.message import Header
 from chronoline.pipe import librdkafka
 from chronoline.pipe.contract import SourceRecord
 from chronoline.pipe.places import Place
-from chronoline.pipe.readers import InputReader, OutOfRange, ReadPositions, ReadRange
+from chronoline.pipe.readers import (
+    MOST_BYTES,
+    InputReader,
+    OutOfRange,
+    ReadPositions,
+    ReadRange,
+)
 from chronoline.runtime.extras import needs
 
 with needs("Kafka", "kafka"):
@@ -31,8 +37,6 @@ logger = logging.getLogger(__name__)
 logger.addFilter(librdkafka.RepeatFilter())
 
 _AT_ONCE = 500
-_MOST_BYTES = 16 * 1024 * 1024
-"""Of values in one batch; the last one may exceed it."""
 _QUEUED_KB = 16 * 1024
 _FETCH_BYTES = 64 * 1024
 """A server that has this much answers a fetch at once."""
@@ -94,9 +98,11 @@ class KafkaInputReader(InputReader):
         """Adds what comes in the linger time, until there is enough."""
         until_s = time.monotonic() + self._linger_s
         size = len(found[0].value() or b"")
-        while len(found) < limit and size < _MOST_BYTES:
+        while len(found) < limit and size < MOST_BYTES:
             left_s = max(0.0, until_s - time.monotonic())
-            more = self._consumer.consume(min(_AT_ONCE, limit - len(found)), left_s)
+            # As many as have room if they are as large as those before, since the size shows only afterwards.
+            fitting = max(1, (MOST_BYTES - size) * len(found) // max(1, size))
+            more = self._consumer.consume(min(_AT_ONCE, limit - len(found), fitting), left_s)
             found += more
             size += sum(len(each.value() or b"") for each in more)
             if not left_s:

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from chronoline.core.errors import InvalidInput
 from chronoline.log import Log
+from chronoline.pipe import kafka_reader, readers
 from chronoline.pipe.contract import SourceRecord
 from chronoline.pipe.places import Place
 from chronoline.pipe.readers import InputReader, OutOfRange, ReadPositions, ReadRange, open_reader
@@ -137,6 +138,17 @@ def test_a_batch_is_bounded(source: Source) -> None:
         reader.assign({0: 0})
         ranges = poll_until(reader, {0: 7}, limit=3)
     assert offsets(ranges, 0) == list(range(7))
+
+
+def test_large_values_end_a_batch(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (readers, kafka_reader):
+        monkeypatch.setattr(module, "MOST_BYTES", 3)
+    source.publish(0, 7)
+    with opened(source) as reader:
+        reader.assign({0: 0})
+        ranges = poll_until(reader, {0: 7})
+    assert offsets(ranges, 0) == list(range(7))
+    assert max(len(each.records) for each in ranges) <= 3
 
 
 def test_assignment_replaces_the_last(source: Source) -> None:
