@@ -20,6 +20,7 @@ from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.message import Header
 from chronoline.pipe import librdkafka
 from chronoline.pipe.contract import SourceRecord
+from chronoline.pipe.kafka import KafkaUnavailable
 from chronoline.pipe.places import Place
 from chronoline.pipe.readers import (
     MOST_BYTES,
@@ -110,7 +111,7 @@ class KafkaInputReader(InputReader):
                 return
 
     def _ends(self, found: Sequence[Message]) -> dict[int, int]:
-        """The ends of partitions that were reached; other errors are logged or raised."""
+        """The ends of partitions that were reached. An error of a partition is raised, others are logged."""
         ends = {}
         for message in found:
             error = message.error()
@@ -130,6 +131,11 @@ class KafkaInputReader(InputReader):
         if error.code() in _GONE:
             raise TopicNotFound(
                 f"the Kafka topic {topic!r} at {servers} is gone, or has no such partition"
+            )
+        if partition is not None and partition >= 0:
+            # Records may be missing: with the next one the position would move past them.
+            raise KafkaUnavailable(
+                f"Kafka at {servers} does not let partition {partition} of {topic!r} be read: {error.str()}"
             )
         logger.error("Kafka at %s does not let %r be read: %s", servers, topic, error.str())
 
