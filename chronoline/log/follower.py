@@ -27,12 +27,11 @@ class Follower:
         self._wait = wait
         self._events: Iterator[Event] = iter(())
 
-    def poll(
-        self, limit: int, timeout_s: float, most_bytes: int = MOST_BYTES
-    ) -> list[Event]:
+    def poll(self, limit: int, timeout_s: float, most_bytes: int = MOST_BYTES) -> list[Event]:
         """The next events, at most `limit`; waits for the first. There may be none before the time is over.
 
-        The event with which the values reach `most_bytes` is the last. After an error events may be missing: make a new follower then.
+        The event with which the values reach `most_bytes` is the last. After an error events may be missing:
+        make a new follower then.
         """
         seen = self._count()
         events = self._take(limit, most_bytes)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 
 _START_S = 45.0
-"""Stillness counts only from this time after a start on: new processes may need long for their first record."""
+"""After a start, stillness does not count for this time: new processes may need long for a first record."""
 _LONGEST_GAP_S = 3.0
 """Looks come every second. Of a longer gap, in which the store or the input was away, only this counts."""
 

@@ -65,7 +65,9 @@ class KafkaInputReader(InputReader):
         settings: dict[str, Any] = {
             "fetch.wait.max.ms": max(1, linger_ms),
             "fetch.min.bytes": _FETCH_BYTES,
-            "fetch.queue.backoff.ms": max(1, linger_ms),  # by default a full queue rests for a second
+            "fetch.queue.backoff.ms": max(
+                1, linger_ms
+            ),  # by default a full queue rests for a second
             "queued.max.messages.kbytes": _QUEUED_KB,
             "reconnect.backoff.max.ms": _LONGEST_BACKOFF_MS,
             **place.consumer(),

@@ -49,7 +49,8 @@ class InputReader(Closable):
         The record with which the values reach `MOST_BYTES` is the last one.
 
         The ranges of a partition follow each other without a gap. Raises `OutOfRange`, `TopicNotFound`,
-        `StoreUnavailable` for a log, and `KafkaUnavailable`. After an error records may be missing: assign the positions again.
+        `StoreUnavailable` for a log, and `KafkaUnavailable`. After an error records may be missing:
+        assign the positions again.
         """
 
 

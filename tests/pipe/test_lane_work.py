@@ -314,10 +314,13 @@ def test_a_window_is_skipped_while_the_store_is_away(
 
 def test_a_window_is_skipped_after_a_beat_without_an_answer(
     tmp_path: Path,
+    store: Store,
     topic: Topic,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    beat(store, topic, "a")
+
     def unanswered(*_: object) -> None:
         raise OutcomeUnknown
 
