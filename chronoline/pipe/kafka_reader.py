@@ -18,17 +18,12 @@ from typing import Any, cast
 
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.message import Header
+from chronoline.log.follower import MOST_BYTES
 from chronoline.pipe import librdkafka
 from chronoline.pipe.contract import SourceRecord
 from chronoline.pipe.kafka import KafkaUnavailable
 from chronoline.pipe.places import Place
-from chronoline.pipe.readers import (
-    MOST_BYTES,
-    InputReader,
-    OutOfRange,
-    ReadPositions,
-    ReadRange,
-)
+from chronoline.pipe.readers import InputReader, OutOfRange, ReadPositions, ReadRange
 from chronoline.runtime.extras import needs
 
 with needs("Kafka", "kafka"):
