@@ -10,6 +10,7 @@ from chronoline.core.message import Header
 _NAME_SIZE = struct.Struct(">H")
 _VALUE_SIZE = struct.Struct(">i")
 _NO_VALUE = -1
+_MOST_NAME_BYTES = 65_535
 
 
 def pack_headers(headers: Sequence[Header]) -> bytes | None:
@@ -23,6 +24,22 @@ def pack_headers(headers: Sequence[Header]) -> bytes | None:
         parts.append(_VALUE_SIZE.pack(_NO_VALUE if value is None else len(value)))
         parts.append(value or b"")
     return b"".join(parts)
+
+
+def packing_problem(headers: Sequence[Header], most_bytes: int) -> str | None:
+    """Why headers cannot be packed, or need more than `most_bytes`; None if they can."""
+    total_bytes = 0
+    for name, value in headers:
+        try:
+            name_bytes = len(name.encode())
+        except UnicodeEncodeError:
+            return "a header name is not valid UTF-8"
+        if name_bytes > _MOST_NAME_BYTES:
+            return f"a header name has {name_bytes} bytes; at most {_MOST_NAME_BYTES} are kept"
+        total_bytes += _NAME_SIZE.size + name_bytes + _VALUE_SIZE.size + len(value or b"")
+    if total_bytes > most_bytes:
+        return f"the headers have {total_bytes} bytes; at most {most_bytes} are kept"
+    return None
 
 
 def unpack_headers(packed: bytes | None) -> tuple[Header, ...]:

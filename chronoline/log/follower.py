@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 
 from chronoline.log.events import Event
 from chronoline.log.partition_reader import LoneReader
 
 _BATCH_EVENTS = 500
+MOST_BYTES = 16 * 1024 * 1024
+"""Of values in one poll; the last one may exceed it."""
 
 Wait = Callable[[int, float], None]
 """Waits for an append after a count of appends, at most some seconds."""
@@ -26,21 +27,33 @@ class Follower:
         self._wait = wait
         self._events: Iterator[Event] = iter(())
 
-    def poll(self, limit: int, timeout_s: float) -> list[Event]:
+    def poll(self, limit: int, timeout_s: float, most_bytes: int = MOST_BYTES) -> list[Event]:
         """The next events, at most `limit`; waits for the first. There may be none before the time is over.
 
-        After an error events may be missing: make a new follower then.
+        The event with which the values reach `most_bytes` is the last. After an error events may be missing:
+        make a new follower then.
         """
         seen = self._count()
-        events = self._take(limit)
+        events = self._take(limit, most_bytes)
         if not events and timeout_s > 0:
             self._wait(seen, min(timeout_s, self._reader.idle_s()))
-            events = self._take(limit)
+            events = self._take(limit, most_bytes)
         return events
 
-    def _take(self, limit: int) -> list[Event]:
-        events = list(islice(self._events, limit))
+    def _take(self, limit: int, most_bytes: int) -> list[Event]:
+        events = self._next(limit, most_bytes)
         if not events:
             self._events = self._reader.read_on(_BATCH_EVENTS)
-            events = list(islice(self._events, limit))
+            events = self._next(limit, most_bytes)
+        return events
+
+    def _next(self, limit: int, most_bytes: int) -> list[Event]:
+        events: list[Event] = []
+        left_bytes = most_bytes
+        while len(events) < limit and left_bytes > 0:
+            event = next(self._events, None)
+            if event is None:
+                break
+            events.append(event)
+            left_bytes -= len(event.value or b"")
         return events

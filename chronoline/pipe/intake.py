@@ -1,7 +1,7 @@
 """The intake of records: what a reader gathered becomes one transaction of the store.
 
 A malformed record becomes a dead letter with the whole record, and with its reason and origin in further
-headers.
+headers. A value or headers that no store can keep are left out, and the reason says so.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from chronoline.core.errors import InvalidInput
+from chronoline.core.headers import packing_problem
 from chronoline.core.limits import MAX_BODY_BYTES, id_problem, message_problem
 from chronoline.core.message import NewMessage
 from chronoline.pipe.contract import Contract, Malformed, SourceRecord
@@ -34,6 +35,8 @@ ORIGIN_HEADER = "chronosDeadLetterOrigin"
 """Topic, partition and offset of the record, with a slash between them."""
 _MOST_LOGGED = 10
 """The rejected records of a batch that are logged one by one; one line names the others."""
+_OWN_BYTES = 64 * 1024
+"""Room for the headers that a dead letter gets beside those of its record."""
 
 
 @dataclass(slots=True)
@@ -42,7 +45,20 @@ class _Read:
 
     record: SourceRecord
     asked: NewMessage | Cancel | Reschedule | Malformed
-    keeps_value: bool = True
+
+    def drop_unkept(self) -> bool:
+        """Drops from a malformed record what no dead letter can keep; returns whether it did."""
+        if not isinstance(self.asked, Malformed):
+            return False
+        record, reason = self.record, self.asked.reason
+        if len(record.value or b"") > MAX_BODY_BYTES:
+            self.record = self.record._replace(value=None)
+            reason += "; the value is not kept"
+        if packing_problem(record.headers, MAX_BODY_BYTES - _OWN_BYTES):
+            self.record = self.record._replace(headers=())
+            reason += "; the headers are not kept"
+        self.asked = Malformed(reason)
+        return self.record is not record
 
 
 class PipeIntake:
@@ -98,36 +114,32 @@ class PipeIntake:
         return sum((each.tally for each in taken), Tally())
 
     def _reject_invalid(self, records: Iterable[_Read]) -> int:
-        """Rejects records for which the store would refuse the whole batch, and returns their number."""
+        """Changes records for which the store would refuse the whole batch, and returns their number."""
         largest_bytes = self._store.get_topic(self._topic_uid).settings.largest_body_bytes
-        rejected = 0
+        changed = 0
         for each in records:
+            problem = None
             match each.asked:
                 case NewMessage():
                     problem = message_problem(each.asked, largest_bytes)
                 case Cancel(name) | Reschedule(name, _):
                     problem = id_problem(name)
-                case Malformed(reason) if len(each.record.value or b"") > MAX_BODY_BYTES:
-                    problem = f"{reason}; the value is not kept"
-                    each.keeps_value = False
-                case _:
-                    continue
             if problem:
                 each.asked = Malformed(problem)
-                rejected += 1
-        return rejected
+            if each.drop_unkept() or problem:
+                changed += 1
+        return changed
 
     def _entry(self, read: _Read, now_ms: int) -> NewMessage | Cancel | Reschedule | Rejected:
         if isinstance(read.asked, Malformed):
-            return Rejected(self._letter(read, read.asked.reason, now_ms))
+            return Rejected(self._letter(read.record, read.asked.reason, now_ms))
         return read.asked
 
-    def _letter(self, read: _Read, reason: str, now_ms: int) -> NewMessage:
-        record = read.record
+    def _letter(self, record: SourceRecord, reason: str, now_ms: int) -> NewMessage:
         return NewMessage(
             id=new_id(),  # the record's own id may be missing, or taken
             due=now_ms,
-            body=record.value if read.keeps_value else None,
+            body=record.value,
             key=record.key,
             headers=(
                 *record.headers,

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
+
+_START_S = 45.0
+"""After a start, stillness does not count for this time: new processes may need long for a first record."""
+_LONGEST_GAP_S = 3.0
+"""Looks come every second. Of a longer gap, in which the store or the input was away, only this counts."""
 
 
 class IntakeProgress:
@@ -10,23 +16,38 @@ class IntakeProgress:
 
     def __init__(self, intakes: int) -> None:
         self._intakes = intakes
+        self._lock = threading.Lock()  # the pipe's thread begins, the upkeep's looks
         self._seen: dict[int, Mapping[int, int]] = {}
-        self._moved_s: dict[int, float] = {}
+        self._still_from_s: dict[int, float] = {}
+        """By task; after a start it lies in the future."""
+        self._looked_s: float | None = None
         self.still_s = 0.0
         """At the last look: while the input cannot be asked, nobody knows whether records wait."""
 
     def look(self, positions: Mapping[int, int], latest: Mapping[int, int], now_s: float) -> None:
         """Compares the positions of this pipe's partitions with those of the last look, task by task."""
-        held = sorted(positions)
-        for piece in range(self._intakes):
-            mine = {each: positions[each] for each in held[piece :: self._intakes]}
-            waits = any(latest.get(each, 0) > position for each, position in mine.items())
-            if not waits or mine != self._seen.get(piece):
-                self._moved_s[piece] = now_s
-            self._seen[piece] = mine
-        self.still_s = now_s - min(self._moved_s.values())
+        with self._lock:
+            self._pass_gap(now_s)
+            held = sorted(positions)
+            for piece in range(self._intakes):
+                mine = {each: positions[each] for each in held[piece :: self._intakes]}
+                waits = any(latest.get(each, 0) > position for each, position in mine.items())
+                from_s = self._still_from_s.setdefault(piece, now_s + _START_S)
+                if not waits or mine != self._seen.get(piece):
+                    self._still_from_s[piece] = max(now_s, from_s)
+                self._seen[piece] = mine
+            self.still_s = max(0.0, now_s - min(self._still_from_s.values()))
+
+    def _pass_gap(self, now_s: float) -> None:
+        looked_s = now_s if self._looked_s is None else self._looked_s
+        unseen_s = max(0.0, now_s - looked_s - _LONGEST_GAP_S)
+        for piece in self._still_from_s:
+            self._still_from_s[piece] += unseen_s
+        self._looked_s = now_s
 
     def begin(self) -> None:
         """Starts again, with a new task."""
-        self._seen.clear()
-        self.still_s = 0.0
+        with self._lock:
+            self._seen.clear()
+            self._still_from_s.clear()
+            self.still_s = 0.0

@@ -14,7 +14,13 @@ import logging
 import time
 from dataclasses import dataclass
 
-from chronoline.core.errors import ChronolineError, InvalidInput, TopicNotFound
+from chronoline.core.errors import (
+    ChronolineError,
+    InvalidInput,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TopicNotFound,
+)
 from chronoline.core.topic import Topic
 from chronoline.pipe.claims import skip_lost
 from chronoline.pipe.contract import Contract
@@ -32,6 +38,7 @@ from chronoline.stores.members import pipe_members
 logger = logging.getLogger(__name__)
 
 _BACKOFF = Backoff(0.05, 1.0)
+_REST_S = 1.0
 _STOPPED_S = 0.1
 
 
@@ -62,8 +69,14 @@ class IntakeWork:
 
     def serve(self, piece: int) -> int:
         """Takes in records until the window is over or the pipe stops, and returns their number."""
-        store = warm_store(self.store)
-        unit = IntakeUnit(self, piece, store, store.get_topic(self.topic_uid), self._reader())
+        try:
+            store = warm_store(self.store)
+            unit = IntakeUnit(self, piece, store, store.get_topic(self.topic_uid), self._reader())
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            logger.warning("the intake waits for its store: %s", error)
+            # The return of a store has no event. An error would restart the query, which takes longer.
+            time.sleep(_REST_S)
+            return 0
         return unit.run()
 
     def _reader(self) -> InputReader:

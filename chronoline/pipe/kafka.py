@@ -241,7 +241,7 @@ class KafkaTopic(Closable):
 
 
 def _isolation(place: Place) -> IsolationLevel:
-    level = place.java().get("isolation.level", "read_uncommitted").lower()
+    level = place.consumer()["isolation.level"].lower()  # as the reader has it
     if level not in ("read_uncommitted", "read_committed"):
         raise InvalidInput(f"isolation.level is read_uncommitted or read_committed, not {level!r}")
     return IsolationLevel[level.upper()]

@@ -18,8 +18,10 @@ from typing import Any, cast
 
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.message import Header
+from chronoline.log.follower import MOST_BYTES
 from chronoline.pipe import librdkafka
 from chronoline.pipe.contract import SourceRecord
+from chronoline.pipe.kafka import KafkaUnavailable
 from chronoline.pipe.places import Place
 from chronoline.pipe.readers import InputReader, OutOfRange, ReadPositions, ReadRange
 from chronoline.runtime.extras import needs
@@ -31,8 +33,6 @@ logger = logging.getLogger(__name__)
 logger.addFilter(librdkafka.RepeatFilter())
 
 _AT_ONCE = 500
-_MOST_BYTES = 16 * 1024 * 1024
-"""Of values in one batch; the last one may exceed it."""
 _QUEUED_KB = 16 * 1024
 _FETCH_BYTES = 64 * 1024
 """A server that has this much answers a fetch at once."""
@@ -60,6 +60,9 @@ class KafkaInputReader(InputReader):
         settings: dict[str, Any] = {
             "fetch.wait.max.ms": max(1, linger_ms),
             "fetch.min.bytes": _FETCH_BYTES,
+            "fetch.queue.backoff.ms": max(
+                1, linger_ms
+            ),  # by default a full queue rests for a second
             "queued.max.messages.kbytes": _QUEUED_KB,
             "reconnect.backoff.max.ms": _LONGEST_BACKOFF_MS,
             **place.consumer(),
@@ -94,16 +97,18 @@ class KafkaInputReader(InputReader):
         """Adds what comes in the linger time, until there is enough."""
         until_s = time.monotonic() + self._linger_s
         size = len(found[0].value() or b"")
-        while len(found) < limit and size < _MOST_BYTES:
+        while len(found) < limit and size < MOST_BYTES:
             left_s = max(0.0, until_s - time.monotonic())
-            more = self._consumer.consume(min(_AT_ONCE, limit - len(found)), left_s)
+            # As many as have room if they are as large as those before, since the size shows only afterwards.
+            fitting = max(1, (MOST_BYTES - size) * len(found) // max(1, size))
+            more = self._consumer.consume(min(_AT_ONCE, limit - len(found), fitting), left_s)
             found += more
             size += sum(len(each.value() or b"") for each in more)
             if not left_s:
                 return
 
     def _ends(self, found: Sequence[Message]) -> dict[int, int]:
-        """The ends of partitions that were reached; other errors are logged or raised."""
+        """The ends of partitions that were reached. An error of a partition is raised, others are logged."""
         ends = {}
         for message in found:
             error = message.error()
@@ -123,6 +128,11 @@ class KafkaInputReader(InputReader):
         if error.code() in _GONE:
             raise TopicNotFound(
                 f"the Kafka topic {topic!r} at {servers} is gone, or has no such partition"
+            )
+        if partition is not None and partition >= 0:
+            # Records may be missing: with the next one the position would move past them.
+            raise KafkaUnavailable(
+                f"Kafka at {servers} does not let partition {partition} of {topic!r} be read: {error.str()}"
             )
         logger.error("Kafka at %s does not let %r be read: %s", servers, topic, error.str())
 

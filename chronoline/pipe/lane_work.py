@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from chronoline.core.errors import ChronolineError, StoreUnavailable
+from chronoline.core.errors import ChronolineError, OutcomeUnknown, StoreUnavailable
 from chronoline.core.message import Header, LeasedMessage, Message
 from chronoline.core.placement import deal_buckets
 from chronoline.core.ranges import BucketRange
@@ -86,7 +86,7 @@ class LaneWork:
                 time.sleep(_STOPPED_S)  # until the query is stopped
                 return
             turn.run()
-        except StoreUnavailable as error:
+        except (StoreUnavailable, OutcomeUnknown) as error:
             logger.warning("a window is skipped: %s", error)
             # The return of a store has no event, and a new task costs more than this wait.
             time.sleep(_REST_S)

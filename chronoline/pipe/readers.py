@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from chronoline.core.errors import ChronolineError
 from chronoline.log import Event, Log
-from chronoline.log.follower import Follower
+from chronoline.log.follower import MOST_BYTES, Follower
 from chronoline.pipe.contract import SourceRecord
 from chronoline.pipe.places import Place
 from chronoline.runtime.service import Closable
@@ -46,8 +46,11 @@ class InputReader(Closable):
     def poll(self, *, wait_s: float, limit: int) -> list[ReadRange]:
         """Waits for a record, gathers more for the linger time, and returns them, at most `limit`.
 
-        The ranges of a partition follow each other without a gap. Raises `OutOfRange`, `TopicNotFound`, and
-        `StoreUnavailable` for a log. After an error records may be missing: assign the positions again.
+        The record with which the values reach `MOST_BYTES` is the last one.
+
+        The ranges of a partition follow each other without a gap. Raises `OutOfRange`, `TopicNotFound`,
+        `StoreUnavailable` for a log, and `KafkaUnavailable`. After an error records may be missing:
+        assign the positions again.
         """
 
 
@@ -107,10 +110,9 @@ class LogInputReader(InputReader):
         if self._follower is None:
             time.sleep(wait_s)  # nothing can come before the next `assign`
             return []
-        events = self._follower.poll(limit, wait_s)
-        until_s = time.monotonic() + self._linger_s
-        while events and len(events) < limit and (left_s := until_s - time.monotonic()) > 0:
-            events += self._follower.poll(limit - len(events), left_s)
+        events = self._follower.poll(limit, wait_s, MOST_BYTES)
+        if events:
+            self._gather(events, self._follower, limit)
         ranges = self._positions.ranges(map(_record, events))
         for each in ranges:
             if each.first < each.records[0].offset:  # a log's sequences have no gaps
@@ -120,8 +122,24 @@ class LogInputReader(InputReader):
                 )
         return ranges
 
+    def _gather(self, events: list[Event], follower: Follower, limit: int) -> None:
+        """Adds what comes in the linger time, until there is enough."""
+        until_s = time.monotonic() + self._linger_s
+        left_bytes = MOST_BYTES - _size(events)
+        while len(events) < limit and left_bytes > 0:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return
+            more = follower.poll(limit - len(events), left_s, left_bytes)
+            events += more
+            left_bytes -= _size(more)
+
     def close(self) -> None:
         self._log.close()
+
+
+def _size(events: Iterable[Event]) -> int:
+    return sum(len(each.value or b"") for each in events)
 
 
 def _record(event: Event) -> SourceRecord:

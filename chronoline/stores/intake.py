@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from chronoline.core.change import Change, check_batch_size
 from chronoline.core.errors import InvalidInput
+from chronoline.core.headers import packing_problem
 from chronoline.core.ids import bucket_of
 from chronoline.core.limits import (
     MAX_BATCH,
@@ -235,7 +236,11 @@ def _check_record(record: InputRecord, first: int, upto: int) -> None:
         case Reschedule():
             problem = id_problem(entry.id) or time_problem("due", entry.due)
         case Rejected(message):
-            problem = id_problem(message.id) or bytes_problem("body", message.body, MAX_BODY_BYTES)
+            problem = (
+                id_problem(message.id)
+                or bytes_problem("body", message.body, MAX_BODY_BYTES)
+                or packing_problem(message.headers, MAX_BODY_BYTES)
+            )
         case _:
             problem = f"{type(entry).__name__} is nothing that can be asked for"
     if problem:

@@ -37,6 +37,13 @@ def test_events_come_in_sequence_from_the_start(log: Log) -> None:
     assert follower.poll(2, 0.0) == []
 
 
+def test_large_values_end_a_poll(log: Log) -> None:
+    append(log, 0, b"a" * 10, b"b" * 10, b"c" * 10)
+    follower = log.follow("t", {0: 0})
+    assert [each.sequence for each in follower.poll(9, PATIENCE_S, 11)] == [0, 1]
+    assert [each.sequence for each in follower.poll(9, PATIENCE_S, 11)] == [2]
+
+
 def test_an_append_ends_the_wait(log: Log) -> None:
     follower = log.follow("t", {0: 0})
     assert follower.poll(1, 0.001) == []

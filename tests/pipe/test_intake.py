@@ -166,6 +166,10 @@ def test_log_lines_of_malformed_records_are_bounded(
             b"body has 1048577 bytes; at most 1048576 are allowed",
         ),
         (odd(value=bytes(MAX_BODY_BYTES + 1)), f"{ODD}; the value is not kept".encode()),
+        (
+            record("b", value=bytes(MAX_BODY_BYTES + 1)),
+            b"body has 67108865 bytes; at most 1048576 are allowed; the value is not kept",
+        ),
     ],
 )
 def test_invalid_message_is_rejected_alone(
@@ -179,6 +183,19 @@ def test_invalid_message_is_rejected_alone(
     (letter,) = store.dead_letters(topic.uid, limit=10)
     assert (REASON_HEADER, reason) in letter.message.headers
     assert positions(store)[0] == 3
+
+
+def test_headers_that_no_store_keeps_are_dropped(store: Store, topic: Topic) -> None:
+    bad = record("b", headers=[("x" * 65_536, b"1")], value=b"v")
+    tally = taker(store, topic).take_in(claims(store), [read_range(bad, record("behind"))])
+    assert tally == Tally(accepted=1, rejected=1)
+    (letter,) = store.dead_letters(topic.uid, limit=10)
+    (_, reason), (_, origin) = letter.message.headers
+    assert reason is not None
+    assert reason.endswith(b"; the headers are not kept")
+    assert origin == b"in/0/0"
+    found = store.bodies(topic.uid, [letter.message.id], actor=System(), now_ms=START_MS).found
+    assert found == {letter.message.id: b"v"}
 
 
 def test_a_batch_that_runs_again_adds_nothing(store: Store, topic: Topic) -> None:

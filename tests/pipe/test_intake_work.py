@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from chronoline.core.errors import InvalidInput, StoreUnavailable
+from chronoline.core.errors import InvalidInput, OutcomeUnknown, StoreUnavailable
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.log import Log, NewEvent
+from chronoline.pipe import intake_work
 from chronoline.pipe.contract import Contract, SourceRecord
 from chronoline.pipe.intake_work import IntakeUnit, IntakeWork
 from chronoline.pipe.places import Place
@@ -197,6 +198,18 @@ def test_after_an_error_it_reads_from_the_positions_again(
     assert run(scene, reader) == 2
     assert reader.assigned == [{0: 0}, {0: 1}, {}]
     assert scene.ids() == {"a", "b"}
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable, OutcomeUnknown])
+def test_a_unit_without_its_store_ends_in_peace(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def away(url: str) -> Store:
+        raise error
+
+    monkeypatch.setattr(intake_work, "warm_store", away)
+    monkeypatch.setattr(intake_work, "_REST_S", 0.0)
+    assert scene.work().serve(0) == 0
 
 
 def test_a_lost_claim_is_dropped(scene: Scene) -> None:

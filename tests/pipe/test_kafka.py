@@ -71,9 +71,13 @@ def test_read_committed_ends_before_an_open_transaction(place: Place) -> None:
     producer.begin_transaction()
     producer.produce(place.topic, b"v", partition=1)
     assert producer.flush(60) == 0
-    committed = Place.of_kafka(place.topic, place.bootstrap, {"isolation.level": "read_committed"})
+    level = {"isolation.level": "read_committed"}
     assert KafkaTopic(place).latest()[1] == 6
-    assert KafkaTopic(committed).latest()[1] == 5
+    for committed in (
+        Place.of_kafka(place.topic, place.bootstrap, level),
+        Place.of_kafka(place.topic, place.bootstrap, producer=level),
+    ):
+        assert KafkaTopic(committed).latest()[1] == 5
     producer.abort_transaction(60)
 
 

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import ipc
 
+from chronoline.core.errors import OutcomeUnknown
 from chronoline.core.ids import bucket_of
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import NewMessage
@@ -346,4 +347,21 @@ def test_a_window_is_skipped_while_the_store_is_away(
 ) -> None:
     unit = work(tmp_path, topic, store="postgresql://postgres@127.0.0.1:1/nowhere")
     unit.serve(0, 0)
+    assert caplog.messages[-1].startswith("a window is skipped: ")
+
+
+def test_a_window_is_skipped_after_a_beat_without_an_answer(
+    tmp_path: Path,
+    store: Store,
+    topic: Topic,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    beat(store, topic, "a")
+
+    def unanswered(*_: object) -> None:
+        raise OutcomeUnknown
+
+    monkeypatch.setattr(LaneTask, "beat", unanswered)
+    work(tmp_path, topic).serve(0, 0)
     assert caplog.messages[-1].startswith("a window is skipped: ")

@@ -11,12 +11,14 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from chronoline.core.errors import InvalidInput
 from chronoline.log import Log
+from chronoline.pipe import kafka_reader, readers
 from chronoline.pipe.contract import SourceRecord
+from chronoline.pipe.kafka import KafkaUnavailable
 from chronoline.pipe.places import Place
 from chronoline.pipe.readers import InputReader, OutOfRange, ReadPositions, ReadRange, open_reader
 from chronoline_bench.servers.kafka import KafkaServer
@@ -139,6 +141,17 @@ def test_a_batch_is_bounded(source: Source) -> None:
     assert offsets(ranges, 0) == list(range(7))
 
 
+def test_large_values_end_a_batch(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (readers, kafka_reader):
+        monkeypatch.setattr(module, "MOST_BYTES", 3)
+    source.publish(0, 7)
+    with opened(source) as reader:
+        reader.assign({0: 0})
+        ranges = poll_until(reader, {0: 7})
+    assert offsets(ranges, 0) == list(range(7))
+    assert max(len(each.records) for each in ranges) <= 3
+
+
 def test_assignment_replaces_the_last(source: Source) -> None:
     source.publish(0, 3)
     source.publish(1, 3)
@@ -212,6 +225,43 @@ def test_bad_property_is_refused(kafka_server: KafkaServer) -> None:
     place = Place.of_kafka("t", kafka_server.bootstrap, {"fetch.min.bytes": "many"})
     with pytest.raises(InvalidInput, match="Kafka's properties do not do"):
         open_reader(place, group="pipe", linger_ms=5)
+
+
+class Answers:
+    """A consumer whose messages are given."""
+
+    def __init__(self, *messages: Message) -> None:
+        self._messages = list(messages)
+
+    def assign(self, positions: list[TopicPartition]) -> None: ...
+
+    def consume(self, count: int, _: float) -> list[Message]:
+        taken, self._messages = self._messages[:count], self._messages[count:]
+        return taken
+
+    def close(self) -> None: ...
+
+
+def reader_of(monkeypatch: pytest.MonkeyPatch, *messages: Message) -> InputReader:
+    monkeypatch.setattr(kafka_reader, "Consumer", lambda *_, **__: Answers(*messages))
+    return open_reader(Place.of_kafka("t", "127.0.0.1:1"), group="pipe", linger_ms=1)
+
+
+def test_an_error_of_a_partition_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records may be missing there, and the record behind them must not move the position."""
+    error = KafkaError(KafkaError._BAD_MSG)
+    broken, behind = Message("t", partition=0, error=error), Message("t", partition=0, offset=2)
+    reader = reader_of(monkeypatch, broken, behind)
+    reader.assign({0: 0})
+    with pytest.raises(KafkaUnavailable, match="partition 0 of 't'"):
+        reader.poll(wait_s=0.0, limit=10)
+
+
+def test_an_error_of_the_client_loses_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Message("t", error=KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    reader = reader_of(monkeypatch, broken, Message("t", partition=0, offset=0))
+    reader.assign({0: 0})
+    assert offsets(reader.poll(wait_s=0.0, limit=10), 0) == [0]
 
 
 # Positions

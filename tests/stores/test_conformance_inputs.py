@@ -442,6 +442,8 @@ def test_without_a_live_claim_nothing_is_taken_in(line: Line, how: str) -> None:
         (Cancel(""), "id is empty"),
         (Reschedule("x", -1), "not between 1970"),
         (Rejected(new("x", body=b"x" * (64 * 1024 * 1024 + 1))), "at most"),
+        (Rejected(new("x", headers=(("n" * 65_536, b""),))), "a header name has 65536 bytes"),
+        (Rejected(new("x", headers=(("\ud800", b""),))), "a header name is not valid UTF-8"),
     ],
 )
 def test_an_invalid_record_changes_nothing(line: Line, bad: Entry, match: str) -> None:

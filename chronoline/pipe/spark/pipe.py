@@ -324,11 +324,15 @@ class Pipe(Closable):
             logger.info(
                 "node %s takes in the partitions %s", self.node, sorted(self._input_claims.claims)
             )
-        still_s = self._upkeep.intake.still_s
-        if still_s > _INTAKE_STILL_S:
-            self._upkeep.intake.begin()
-            self._intake.restart(f"for {still_s:.0f} seconds it took in nothing, and records wait")
-        self._intake.keep()
+        restarts, still_s = self._intake.restarts, self._upkeep.intake.still_s
+        try:
+            if still_s > _INTAKE_STILL_S:
+                why = f"for {still_s:.0f} seconds it took in nothing, and records wait"
+                self._intake.restart(why)
+            self._intake.keep()
+        finally:
+            if self._intake.restarts > restarts:
+                self._upkeep.intake.begin()
 
     def _beat(self) -> list[Member]:
         """Takes in the heartbeats of the tasks, and sends one of the pipe with the counts of all."""
