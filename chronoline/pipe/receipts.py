@@ -168,7 +168,9 @@ class Receipts(Closable):
         if self._journal is not None and _age_s(self._journal) >= COLLECT_AFTER_S:
             self._close_journal()
             # In another thread: a lane that goes on for long must not wait for it.
-            threading.Thread(target=self._collect_beside, name="chronoline-receipts", daemon=True).start()
+            threading.Thread(
+                target=self._collect_beside, name="chronoline-receipts", daemon=True
+            ).start()
         if self._journal is None:
             self._journal = ReceiptJournal(self._place.journals)
         try:
@@ -246,7 +248,9 @@ class Receipts(Closable):
                 path.unlink(missing_ok=True)
         if not self._place.renames:
             return
-        for found in self._place.system.get_file_info(fs.FileSelector(self._place.folder, allow_not_found=True)):
+        for found in self._place.system.get_file_info(
+            fs.FileSelector(self._place.folder, allow_not_found=True)
+        ):
             if found.base_name.startswith(f".{_ARCHIVE}") and _is_orphan(found.base_name):
                 with suppress(FileNotFoundError):  # another machine deleted it
                     self._place.system.delete_file(found.path)
