@@ -127,7 +127,7 @@ class ReceiptJournal(Closable):
             self._file.close()
 
 
-class _Place(NamedTuple):
+class _ReceiptFolder(NamedTuple):
     """The folder of the Parquet files, and that of the journals."""
 
     system: fs.FileSystem
@@ -160,8 +160,8 @@ class Receipts(Closable):
         self._journal: ReceiptJournal | None = None
 
     @cached_property
-    def _place(self) -> _Place:
-        return _Place.open(self._url)
+    def _place(self) -> _ReceiptFolder:
+        return _ReceiptFolder.open(self._url)
 
     def write(self, fired: Sequence[Fired], node: str) -> None:
         """Writes receipts so that they survive this process."""

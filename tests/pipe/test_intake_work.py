@@ -208,6 +208,7 @@ def test_a_unit_without_its_store_ends_in_peace(
         raise error
 
     monkeypatch.setattr(intake_work, "warm_store", away)
+    # No setting: the test does not wait.
     monkeypatch.setattr(intake_work, "_REST_S", 0.0)
     assert scene.work().serve(0) == 0
 

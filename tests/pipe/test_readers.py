@@ -249,6 +249,7 @@ def reader_of(monkeypatch: pytest.MonkeyPatch, *messages: Message) -> InputReade
 
 def test_an_error_of_a_partition_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records may be missing there, and the record behind them must not move the position."""
+    # Codes of librdkafka itself begin with an underscore.
     error = KafkaError(KafkaError._BAD_MSG)
     broken, behind = Message("t", partition=0, error=error), Message("t", partition=0, offset=2)
     reader = reader_of(monkeypatch, broken, behind)
@@ -258,6 +259,7 @@ def test_an_error_of_a_partition_is_raised(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_error_of_the_client_loses_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A code of librdkafka itself.
     broken = Message("t", error=KafkaError(KafkaError._ALL_BROKERS_DOWN))
     reader = reader_of(monkeypatch, broken, Message("t", partition=0, offset=0))
     reader.assign({0: 0})
