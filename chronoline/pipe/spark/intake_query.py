@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from chronoline.pipe.intake_work import IntakeWork
+from chronoline.pipe.spark.queries import start_tasks
 from chronoline.pipe.spark.workers import prepare_worker
 
 
@@ -29,23 +30,11 @@ class TakeIn:
         prepare_worker()
         for batch in batches:
             for value in batch.column("value").to_pylist():
-                taken = self.work.serve(value % self.work.intakes)
-                yield pa.RecordBatch.from_pydict({"taken": pa.array([taken], pa.int64())})
+                self.work.serve(value % self.work.intakes)
+        yield from ()
 
 
 def start_intake(spark: SparkSession, work: IntakeWork, *, checkpoint: str) -> StreamingQuery:
     """Starts the query. The folder of the checkpoint must be new."""
-    units = (
-        spark.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", work.intakes)
-        .option("numPartitions", work.intakes)
-        .load()
-    )
-    return (
-        units.select("value")
-        .mapInArrow(TakeIn(work), "taken BIGINT")
-        .writeStream.queryName(f"{work.pipe}: intake")
-        .format("noop")
-        .option("checkpointLocation", checkpoint)
-        .start()
-    )
+    name = f"{work.pipe}: intake"
+    return start_tasks(spark, name, TakeIn(work), tasks=work.intakes, checkpoint=checkpoint)

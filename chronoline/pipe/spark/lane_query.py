@@ -5,9 +5,6 @@ next one as soon as the last has ended. A task serves from the current window of
 next. So precision does not depend on the start of a micro-batch, if that is before its window; lanes
 alternate to ensure it. A micro-batch ends with its slowest task: while one hangs, the tasks of the other
 lanes go on.
-
-The query has no rows: all its effects are in `mapInArrow` before a single sink. A task attempt runs them
-once, and a query has only one action.
 """
 
 from __future__ import annotations
@@ -21,6 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from chronoline.pipe.lane_work import LaneWork
+from chronoline.pipe.spark.queries import start_tasks
 from chronoline.pipe.spark.workers import prepare_worker
 
 
@@ -41,18 +39,6 @@ class Fire:
 
 
 def start_lane(spark: SparkSession, work: LaneWork, *, checkpoint: str) -> StreamingQuery:
-    """Starts the query of one lane. The checkpoint must be new."""
-    units = (
-        spark.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", work.ranges)
-        .option("numPartitions", work.ranges)
-        .load()
-    )
-    return (
-        units.select("value")
-        .mapInArrow(Fire(work), "value BIGINT")
-        .writeStream.queryName(f"{work.pipe}: lane {work.lane}")
-        .option("checkpointLocation", checkpoint)
-        .format("noop")
-        .start()
-    )
+    """Starts the query of one lane. The folder of the checkpoint must be new."""
+    name = f"{work.pipe}: lane {work.lane}"
+    return start_tasks(spark, name, Fire(work), tasks=work.ranges, checkpoint=checkpoint)

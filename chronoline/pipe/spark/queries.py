@@ -1,13 +1,15 @@
-"""A streaming query that is restarted when it fails."""
+"""Streaming queries whose micro-batches run tasks, and queries that are restarted when they fail."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -22,6 +24,34 @@ SPARK_IS_GONE = (Py4JNetworkError, ConnectionError)
 _BACKOFF = Backoff(0.5, 30.0)
 _HEALTHY_S = 60.0
 """After a query ran this long, the waits begin with the shortest again."""
+
+
+Run = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""The function of a task. Its rows have a number `value`, modulo the number of tasks that of the task."""
+
+
+def start_tasks(
+    spark: SparkSession, name: str, run: Run, *, tasks: int, checkpoint: str
+) -> StreamingQuery:
+    """Starts a query that runs this many tasks in each micro-batch, one micro-batch after the other.
+
+    The query has no rows: all its effects are in `run`, before a single sink. A task attempt runs once, and a
+    query has only one action. The folder of the checkpoint must be new.
+    """
+    numbers = (
+        spark.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", tasks)
+        .option("numPartitions", tasks)
+        .load()
+    )
+    return (
+        numbers.select("value")
+        .mapInArrow(run, "value BIGINT")
+        .writeStream.queryName(name)
+        .option("checkpointLocation", checkpoint)
+        .format("noop")
+        .start()
+    )
 
 
 class SupervisedQuery(Service):
