@@ -246,7 +246,7 @@ def pipe(recorder: Recorder, folder: Path) -> None:
             while store.next_ts(topic.uid, topic.all_buckets) is not None:
                 if time.monotonic() > deadline:
                     raise TimeoutError("no task published the record")
-                time.sleep(_SOON_MS / 1000)
+                time.sleep(_SOON_MS / 1000)  # a deletion sends no signal
             store.ask_to_stop(group, "node")
             task.join()
             store.leave(group, "node")

@@ -258,7 +258,7 @@ class SqliteDatabase:
                     raise
                 if time.monotonic() >= give_up:
                     raise
-            time.sleep(_RANDOM.uniform(0.0002, 0.002))
+            time.sleep(_RANDOM.uniform(0.0002, 0.002))  # the lock of another process has no event
 
     def _commit(self, wait_ms: int) -> None:
         give_up = time.monotonic() + wait_ms / 1000
