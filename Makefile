@@ -14,19 +14,22 @@ FROM_LOCK := install --require-hashes -r requirements.lock
 # Without isolation both distributions are built by the locked backend.
 PROJECT := install --no-deps --no-build-isolation --editable . --editable bench
 
-# The tests, in groups of which four run beside each other, since most of their time they wait: the longest
-# first, so that they end together.
-TEST_GROUPS := torture brokers pipes log commands formats rest stores processes
+# The tests, in groups of which four run beside each other, since some of their time they wait: the longest
+# first, so that they end together. The tests of pipes share one Spark, one Kafka and one PostgreSQL.
+TEST_GROUPS := brokers pipes commands log cluster stores formats bench rest torture
 OF_torture := tests/torture
-OF_processes := $(addprefix tests/spark/pipes/test_,processes.py commands.py own_session.py)
-OF_pipes := $(filter-out $(OF_processes),$(wildcard tests/spark/pipes/test_*.py))
-OF_brokers := tests/broker
-OF_formats := tests/spark/formats $(wildcard tests/spark/test_*.py) tests/bench/test_pipe.py tests/bench/test_pipe_jobs.py
+OF_bench := $(filter-out $(addprefix tests/bench/test_,broker.py pipe.py),$(wildcard tests/bench/test_*.py)) tests/bench/servers tests/pipe
+OF_pipes := tests/spark/pipes
+OF_cluster := $(addprefix tests/broker/,cluster http targets test_overseer.py test_topic_lifecycle.py) tests/coordination
+OF_brokers := tests/broker/acceptance $(filter-out $(OF_cluster),$(wildcard tests/broker/test_*.py))
+OF_formats := tests/spark/formats $(wildcard tests/spark/test_*.py) tests/bench/test_pipe.py
 OF_log := tests/log tests/cli/log
 OF_commands := $(wildcard tests/cli/test_*.py) tests/node tests/client tests/timers tests/examples tests/bench/test_broker.py
 OF_stores := tests/stores tests/delivery
 OF_rest := $(addprefix --ignore=,$(foreach group,$(filter-out rest,$(TEST_GROUPS)),$(OF_$(group))))
-CHECKS := check-types $(addprefix check-,$(TEST_GROUPS))
+# Each check leaves there what it said and its exit code, and pytest which tests failed.
+RESULTS := $(VENV)/checks
+CHECKS := $(addprefix check-,$(TEST_GROUPS)) check-types
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test fetch $(CHECKS) torture bench lock proto clean
@@ -43,14 +46,21 @@ test: setup ## Check style, types, imports and documentation, and run all tests
 	@echo "== ruff check";  $(BIN)/ruff check .
 	@echo "== ruff format"; $(BIN)/ruff format --check .
 	@echo "== mypy, imports and pytest, four at a time; each shows its output when it ends"
-	@$(MAKE) --no-print-directory --keep-going --jobs=4 $(CHECKS)
+	@rm -rf $(RESULTS)
+	@$(MAKE) --no-print-directory --keep-going --jobs=4 $(CHECKS) \
+		|| $(BIN)/python -m scripts.second_run $(RESULTS) types $(TEST_GROUPS)
 
-check-types:
-	@$(BIN)/mypy && $(BIN)/lint-imports --no-cache
+check-types: $(RESULTS)
+	@$(BIN)/mypy && $(BIN)/lint-imports --no-cache; status=$$?; \
+		echo $$status > $(RESULTS)/types.status; exit $$status
 
-$(addprefix check-,$(TEST_GROUPS)): check-%: fetch
-	@$(BIN)/pytest --durations=8 $(OF_$*) > $(VENV)/tests-$*.log 2>&1; status=$$?; \
-		echo "== pytest: $*"; cat $(VENV)/tests-$*.log; exit $$status
+$(addprefix check-,$(TEST_GROUPS)): check-%: fetch $(RESULTS)
+	@$(BIN)/pytest --durations=8 -o cache_dir=$(RESULTS)/$*.cache $(OF_$*) \
+		> $(RESULTS)/$*.log 2>&1; status=$$?; echo $$status > $(RESULTS)/$*.status; \
+		echo "== pytest: $*"; cat $(RESULTS)/$*.log; exit $$status
+
+$(RESULTS):
+	@mkdir -p $@
 
 fetch:
 	@$(BIN)/python -m chronoline_bench.servers.jars || echo "== tests that need jars are skipped"

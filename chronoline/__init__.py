@@ -20,6 +20,7 @@ from chronoline.core.errors import (
     TooMuch,
     TopicExists,
     TopicNotFound,
+    TopicNotReady,
     TopicPiped,
     Unauthenticated,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "TooMuch",
     "TopicExists",
     "TopicNotFound",
+    "TopicNotReady",
     "TopicPiped",
     "Unauthenticated",
     "Worker",

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from chronoline.client.aio import DEFAULT_PREFETCH, DEFAULT_TIMEOUT_S, AsyncClient
+from chronoline.client.cluster import Cluster
 from chronoline.client.event_loop import Home, run_in
 from chronoline.client.leases import AsyncLease
 from chronoline.client.messages import DeadLetter, Forecast, Headers, Message, ToSend

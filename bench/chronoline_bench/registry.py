@@ -92,6 +92,12 @@ BENCHES = {
             module="chronoline_bench.timers.bench",
             cases=("pops", "kill", "waiting", "scaling"),
         ),
+        Bench(
+            name="cluster",
+            summary="three brokers with etcd and PostgreSQL, beside one; a broker that is killed",
+            module="chronoline_bench.cluster.bench",
+            cases=("kill", "lateness", "connected"),
+        ),
     )
 }
 

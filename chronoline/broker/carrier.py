@@ -18,13 +18,13 @@ from chronoline.core.errors import StoreError, TopicNotFound
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import After, DeadLetter, Message, NewMessage
 from chronoline.core.outcome import Outcome
-from chronoline.core.permissions import Actor, Operation
+from chronoline.core.permissions import Actor, NewTime, changes_with
 from chronoline.core.topic import Topic
 from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.clock import Clock
 from chronoline.stores.contract import Bodies, Counts, ForecastStep, Store
 
-_AT_THE_BROKER = frozenset({Operation.RESCHEDULE, Operation.REDRIVE})
+_AT_THE_BROKER = changes_with(NewTime.ANY)
 """Changes whose delays begin at the broker. The delays of other changes begin at the store's write."""
 
 

@@ -1,11 +1,19 @@
-"""Degradations: the reasons why the broker is not ready.
+"""Degradations: why the broker is not ready, and what else is not as it should be.
 
-`/readyz`, `status`, the metric `broker_degradation_state`, the log and the purge all read them here. A type
-of degradation begins and ends by measured conditions alone:
+`/readyz`, `status`, the metric `broker_degradation_state` and the log all read them here. Each begins and
+ends by measured conditions alone. The closures of the node's gate make it unready:
 
 - storage: the store does not answer, or takes no changes (no room, or another process writes);
+- coordination: the broker's session with the coordination service is not trusted;
 - clock: the broker's clock is too far from the store's;
 - stopping: the node is stopping.
+
+*Notices* are shown, and the node stays ready:
+
+- drift: clocks of other brokers, or of the coordination service, are too far from the broker's;
+- peers: brokers vanished without leaving;
+- consumers: most consumers of a topic return errors or are busy; those with errors get single messages;
+- producers: most requests of some producers fail; these are throttled.
 """
 
 from __future__ import annotations
@@ -13,9 +21,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from chronoline.broker.gate import ClosureType, Gate
 from chronoline.broker.store_access import StoreAccess
 from chronoline.core.errors import BrokerUnavailable, ChronolineError, StoreUnavailable
 
@@ -23,14 +33,28 @@ logger = logging.getLogger(__name__)
 
 _ASK_EVERY_S = 0.5
 _PATIENCE_S = 2.0
-_AWAY = "the store does not answer; see the log and /v1/info"
-_NO_CHANGES = "the store takes no changes: it is full, or busy with other processes; see the log"
 
 
 class DegradationType(StrEnum):
-    STOPPING = "stopping"
-    STORAGE = "storage"
-    CLOCK = "clock"
+    STOPPING = ClosureType.STOPPING.value
+    STORAGE = ClosureType.STORAGE.value
+    COORDINATION = ClosureType.COORDINATION.value
+    CLOCK = ClosureType.CLOCK.value
+    DRIFT = "drift"
+    PEERS = "peers"
+    CONSUMERS = "consumers"
+    PRODUCERS = "producers"
+
+
+NOTICES = frozenset(
+    {
+        DegradationType.DRIFT,
+        DegradationType.PEERS,
+        DegradationType.CONSUMERS,
+        DegradationType.PRODUCERS,
+    }
+)
+"""Types that are shown, and leave the node ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,55 +66,60 @@ class Degradation:
     """For the log, and for clients with a token."""
     public: str
     """For clients without a token. It names no hosts, unlike an error of the store's driver."""
+    topic: str = ""
+    """Its topic, if it concerns one alone."""
 
 
 class Degradations:
     """The current degradations of a node. Owned by the event loop."""
 
-    def __init__(self, access: StoreAccess) -> None:
+    def __init__(self, access: StoreAccess, gate: Gate) -> None:
         self._access = access
+        self._gate = gate
         self._asked_s = -_ASK_EVERY_S
         self._asking: asyncio.Task[None] | None = None
-        self._unanswered = ""
         self._told: frozenset[DegradationType] = frozenset()
-        self.stopping = False
+        self._finders: list[Callable[[], Iterable[Degradation]]] = []
+        self._noticed: dict[tuple[DegradationType, str], Degradation] = {}
+
+    def watch(self, find: Callable[[], Iterable[Degradation]]) -> None:
+        """Asks this part for its notices."""
+        self._finders.append(find)
+
+    @property
+    def notices(self) -> tuple[Degradation, ...]:
+        """The degradations that leave the node ready."""
+        return tuple(each for find in self._finders for each in find())
 
     @property
     def store_problem(self) -> str:
         """Why the store does not answer; empty while it does."""
-        return self._access.problem or self._unanswered
+        return self._gate.store_problem
 
     @property
     def current(self) -> tuple[Degradation, ...]:
-        """The known degradations, without a call of the store. Empty while the node is ready."""
-        found = []
-        if self.stopping:
-            words = "the broker is stopping"
-            found.append(Degradation(DegradationType.STOPPING, words, words))
-        if problem := self.store_problem:
-            found.append(Degradation(DegradationType.STORAGE, problem, _AWAY))
-        elif refusal := self._access.refusal:
-            words = f"the store takes no changes: {refusal}"
-            found.append(Degradation(DegradationType.STORAGE, words, _NO_CHANGES))
-        if problem := self._access.clock.problem:
-            found.append(Degradation(DegradationType.CLOCK, problem, problem))
-        return tuple(found)
+        """Why the node is not ready, without a call of the store. Empty while it is ready."""
+        return tuple(
+            Degradation(DegradationType(each.type.value), each.reason, each.public)
+            for each in self._gate.closures
+        )
 
     async def refresh(self) -> tuple[Degradation, ...]:
-        """Calls the store, at most twice a second and for 2 s; then as `current`."""
+        """Calls the store, at most twice a second and for 2 s; then `current` and `notices`."""
         due = time.monotonic() - self._asked_s >= _ASK_EVERY_S
-        if self._asking is None and due and not self.stopping:
+        if self._asking is None and due and not self._gate.stopping:
             self._asking = asyncio.create_task(self._ask(), name="asking the store")
         if (asking := self._asking) is not None:
             await asyncio.wait([asking])
             if not asking.cancelled():
                 asking.result()
         self.log_changes()
-        return self.current
+        return (*self.current, *self.notices)
 
     async def check(self) -> None:
         """Raises `BrokerUnavailable` or `StoreUnavailable`, with the public reasons."""
-        found = await self.refresh()
+        await self.refresh()
+        found = self.current
         if not found:
             return
         words = "; ".join(each.public for each in found)
@@ -107,7 +136,7 @@ class Degradations:
 
     def stop(self) -> None:
         """The node stops: the store is not called any more. May be called twice."""
-        self.stopping = True
+        self._gate.stopping = True
         if self._asking is not None:
             self._asking.cancel()
 
@@ -125,16 +154,33 @@ class Degradations:
             )
         elif before and not types:
             logger.warning("ready again", extra={"action": "ready"})
+        self._log_notices()
+
+    def _log_notices(self) -> None:
+        found = {(each.type, each.topic): each for each in self.notices}
+        before, self._noticed = self._noticed, found
+        for key, each in found.items():
+            if key not in before:
+                entities = {"degraded": [each.type.value], "topic": each.topic}
+                logger.warning(
+                    "degraded: %s", each.reason, extra={"action": "degraded", **entities}
+                )
+        for key, each in before.items():
+            if key not in found:
+                entities = {"degraded": [each.type.value], "topic": each.topic}
+                logger.warning(
+                    "no longer degraded: %s", each.reason, extra={"action": "recovered", **entities}
+                )
 
     async def _ask(self) -> None:
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 await self._access.call("ready", lambda store: store.find_topic("-"))
-            self._unanswered = ""
+            self._gate.unanswered = ""
         except TimeoutError:
-            self._unanswered = f"the store did not answer within {_PATIENCE_S:g} s"
+            self._gate.unanswered = f"the store did not answer within {_PATIENCE_S:g} s"
         except ChronolineError as error:
-            self._unanswered = str(error)
+            self._gate.unanswered = str(error)
         finally:
             self._asked_s = time.monotonic()
             self._asking = None

@@ -3,10 +3,11 @@
 It is the asyncio shell of `core.delivery`: a `Subscription` is the delivery to one consumer and decides, the
 loader acts. It has three tasks: one reserves, one pushes, one settles and looks up reservations in the store.
 
-Dealing. Consumers that are connected and not busy share the buckets by simple ranges; one that has had no
-credit for a whole window counts as busy, because its share would wait for it while others are idle. A change
-of the consumers takes effect at the topic's next window; if the topic had none, at once. Messages that were
-reserved for a consumer before its share changed stay its own.
+Dealing. Consumers that are connected and not busy have shares of the buckets, from a `ShareSource`; one that
+has had no credit for a whole window counts as busy, because its share would wait for it while others are
+idle. A change of the consumers takes effect at the topic's next window; if the topic had none, at once. A
+consumer that returns before that keeps its share. Messages that were reserved for a consumer before its share
+changed stay its own.
 
 Reserving. The loader reserves for a few consumers at a time, each within its credit, the longest waiting
 first: reservations that are submitted together are committed together if the engine gains by that, and a busy
@@ -23,6 +24,9 @@ Failures. If the store fails, reserving waits a moment; held messages are pushed
 While the broker's clock is too far from the store's nothing is reserved or pushed, and held messages are
 given back.
 
+Errors. A consumer that retries nearly all its messages gets single ones, further and further apart, until it
+handles one; others get its share meanwhile (`consumer_health`).
+
 Pausing. While a pipe fires the topic nothing is reserved or pushed, messages that were not pushed are given
 back, and the consumers get a notice. They stay subscribed, keep their leases, and are served again when the
 pipe ends.
@@ -32,25 +36,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 
+from chronoline.broker.degradation import Degradation, DegradationType
+from chronoline.broker.gate import ClosureType, TopicGate, Work
 from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.shares import ConnectedConsumer, ShareFactory
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.subscription import (
-    NO_BUCKETS,
     NOTHING_HELD,
     HeldVersions,
     Receiver,
     Subscription,
 )
-from chronoline.core.change import Change, lease_change
+from chronoline.core.change import EXTENSIONS, Change, lease_change
+from chronoline.core.dealer import NO_SHARE, Share
 from chronoline.core.delivery import Chore, Command, Look, Reserve, Settle, is_unknown
 from chronoline.core.errors import AlreadySubscribed, ChronolineError, TopicNotFound
+from chronoline.core.generation import TopicMember
 from chronoline.core.message import Lease, LeasedMessage, Message, NewMessage
 from chronoline.core.outcome import LEASE_IS_OVER, Grant, Outcome
 from chronoline.core.permissions import Operation
-from chronoline.core.placement import deal_ranges
 from chronoline.core.session import instance_of
 from chronoline.core.topic import Topic
 from chronoline.delivery.storage_threads import StorageThreads
@@ -81,19 +88,23 @@ class Loader:
         access: StoreAccess,
         clock: Clock,
         metrics: BrokerMetrics,
+        gate: TopicGate,
         *,
+        shares: ShareFactory,
         ended: Callable[[Loader], None] = lambda _: None,
     ) -> None:
         """`ended` is called when the topic was deleted."""
         self.topic = topic
+        self.gate = gate
         self._tell_ended = ended
         self._access = access
         self._clock = clock
         self._metrics = metrics
         self._subscriptions: dict[str, Subscription] = {}  # by consumer, longest waiting first
-        self._dealt: frozenset[str] = frozenset()
-        # The window in which it was first seen that the consumers have changed.
-        self._changed_in: int | None = None
+        self._make_source = shares
+        self._observed: frozenset[TopicMember] = frozenset()
+        self._dealt: Mapping[str, Share] | None = None
+        self._has_returned = False  # a consumer has subscribed since shares were dealt
         self._to_reserve = Alarm()
         self._to_push = Alarm()
         self._to_settle = Alarm()
@@ -103,7 +114,7 @@ class Loader:
         self._background = TaskSet()
         self.ended = False
         self._stopped = False
-        self._paused = ""
+        self._source = shares(topic, self)  # the last: it may wake the loader
 
     def start(self) -> None:
         works = {
@@ -117,6 +128,7 @@ class Loader:
     async def stop(self) -> None:
         """Gives back the messages that were not pushed. May be called twice."""
         self._stopped = True
+        self._source.close()
         for subscription in self.subscriptions:
             self.unsubscribe(subscription)
         self.changed()  # wakes the tasks
@@ -165,8 +177,8 @@ class Loader:
         except BaseException:
             self.unsubscribe(subscription)  # it gives back what it has resumed
             raise
-        subscription.joined = True
-        if self._paused:
+        subscription.joined = self._has_returned = True
+        if self.gate.paused:
             self._pause(subscription)
         self.changed()
         return subscription, kept
@@ -256,19 +268,35 @@ class Loader:
             subscription = self._subscriptions.get(change.name)
             if subscription is None:
                 continue  # this broker did not grant the lease
-            if change.operation is Operation.EXTEND:
+            if change.operation in EXTENSIONS:
                 if outcome.done:
                     subscription.moved(change.id, outcome.version, outcome.at)
             elif outcome.done or outcome.refusal in LEASE_IS_OVER:
                 subscription.forget(change)
+                if outcome.done and subscription.handled(change, self._clock.now_ms()):
+                    self.changed()
+
+    def degradation(self) -> Degradation | None:
+        """Whether most consumers here return errors or are busy; None if not, or if none returns errors."""
+        joined = [each for each in self._subscriptions.values() if each.joined]
+        erring = sum(1 for each in joined if each.health.is_erring)
+        busy = sum(1 for each in joined if each.receiver.busy and not each.health.is_erring)
+        if not erring or 2 * (erring + busy) <= len(joined):
+            return None
+        words = (
+            f"{erring} of {len(joined)} consumers of topic {self.topic.name!r} at this broker return errors"
+            f"{f', {busy} are busy' if busy else ''}: those with errors get single messages"
+        )
+        public = "most consumers of a topic return errors or are busy"
+        return Degradation(DegradationType.CONSUMERS, words, public, self.topic.name)
 
     # Pauses
 
     def pause(self, reason: str) -> None:
         """Stops all deliveries for a reason; an empty reason resumes them."""
-        if reason == self._paused:
+        if reason == self.gate.paused:
             return
-        self._paused = reason
+        self.gate.paused = reason
         logger.warning(
             "%s",
             reason
@@ -278,61 +306,69 @@ class Loader:
                 "topic": self.topic.name,
             },
         )
-        self._dealt, self._changed_in = frozenset(), None  # it resumes with new shares at once
+        self._source.close()
+        self._source, self._dealt = self._make_source(self.topic, self), None  # it resumes at once
+        self._observed = frozenset()
         for subscription in self.subscriptions:
             if subscription.joined:
                 self._pause(subscription)
         self.changed()
 
     def _pause(self, subscription: Subscription) -> None:
-        subscription.pause(self._paused)
-        subscription.cover(())
-        subscription.receiver.paused(self.topic, self._paused)
+        subscription.pause(self.gate.paused)
+        subscription.deal(NO_SHARE)
+        subscription.receiver.paused(self.topic, self.gate.paused)
 
     # Dealing
 
-    def _deal(self, now_ms: int) -> None:
-        wanted = self._serving(now_ms)
-        if wanted == self._dealt:
-            self._changed_in = None
-            return
-        window = now_ms // self.topic.settings.window_ms
-        if self._changed_in is None:
-            self._changed_in = window
-        served = any(each.share != NO_BUCKETS for each in self._subscriptions.values())
-        if served and window == self._changed_in:
-            return
-        self._changed_in, self._dealt = None, wanted
-        shares = deal_ranges(wanted, self.topic.settings.buckets)
-        for name, subscription in self._subscriptions.items():
-            share = shares.get(name, NO_BUCKETS)
-            subscription.cover(() if share.start == share.stop else (share,))
-            subscription.receiver.shared(self.topic, subscription.share)
+    def _observe(self, now_ms: int, *, is_open: bool = True) -> frozenset[TopicMember]:
+        """Shows the consumers to the source of shares. While the gate is closed, others get their shares."""
+        members = {
+            name: each.member(now_ms, is_open=is_open) for name, each in self._subscriptions.items()
+        }
+        observed = frozenset(members.values())
+        if observed != self._observed or self._has_returned:
+            self._observed = observed
+            self._source.observe(
+                [
+                    ConnectedConsumer(members[name], each.returned)
+                    for name, each in self._subscriptions.items()
+                    if each.joined
+                ]
+            )
+        return observed
 
-    def _serving(self, now_ms: int) -> frozenset[str]:
-        return frozenset(
-            name for name, each in self._subscriptions.items() if each.is_serving(now_ms)
-        )
+    def _deal(self, now_ms: int) -> None:
+        shares = self._source.shares(self._observe(now_ms), now_ms)
+        is_new = shares is not self._dealt and bool(shares or self._dealt)
+        if not is_new and not self._has_returned:
+            return
+        self._dealt, self._has_returned = shares, False
+        for name, subscription in self._subscriptions.items():
+            share = shares.get(name, NO_SHARE)
+            if is_new or share != subscription.dealt:
+                subscription.deal(share)
+                subscription.receiver.shared(self.topic, subscription.share)
 
     def _deal_at(self, now_ms: int) -> int | None:
-        """When a change of the consumers takes effect, or may have to; None if there is none."""
+        """When the shares change, or a consumer without credit counts as busy; None if that is not known."""
         window_ms = self.topic.settings.window_ms
-        if self._serving(now_ms) != self._dealt:
-            return (now_ms // window_ms + 1) * window_ms
-        dry = [each.dry_ms for name, each in self._subscriptions.items() if name in self._dealt]
-        return min((since + window_ms for since in dry if since is not None), default=None)
+        serving = (each for each in self._subscriptions.values() if each.is_serving(now_ms))
+        moments = [each.dry_ms + window_ms for each in serving if each.dry_ms is not None]
+        erring = [each.health for each in self._subscriptions.values() if each.health.is_erring]
+        moments += [at for each in erring if (at := each.gate.opens_at(now_ms) or 0) > now_ms]
+        changes_at = self._source.changes_at(now_ms)
+        return min(moments if changes_at is None else (*moments, changes_at), default=None)
 
     # Reserving
 
     async def _reserving(self) -> None:
         while not self._stopped:
             now_ms = self._clock.now_ms()
-            if self._access.clock.problem:
-                await self._to_reserve.sleep(_REST_MS / 1000)  # or until it is woken
-                continue
-            if self._paused:
-                await self._end_if_deleted()
-                await self._to_reserve.sleep(_LOOK_WHEN_PAUSED_MS / 1000)
+            if (closure := self.gate.closure(Work.RESERVE)) is not None:
+                if closure.type is not ClosureType.COORDINATION:  # others see that by themselves
+                    self._observe(now_ms, is_open=False)
+                await self._rest(closure.type)
                 continue
             self._deal(now_ms)
             if ready := self._ready(now_ms):
@@ -341,6 +377,14 @@ class Loader:
             moments = [each.reserve_at(now_ms) for each in self._subscriptions.values()]
             known = [each for each in (*moments, self._deal_at(now_ms)) if each is not None]
             await self._to_reserve.sleep(self._seconds_until(known))
+
+    async def _rest(self, closed_by: ClosureType) -> None:
+        """Waits a moment before it asks the gate again, or until it is woken."""
+        if closed_by is ClosureType.PIPE:
+            await self._end_if_deleted()
+            await self._to_reserve.sleep(_LOOK_WHEN_PAUSED_MS / 1000)
+        else:
+            await self._to_reserve.sleep(_REST_MS / 1000)
 
     def _ready(self, now_ms: int) -> list[tuple[Subscription, Reserve]]:
         """The reservations that are due, a few at once; their consumers go to the end of the line."""
@@ -565,12 +609,11 @@ class Loader:
     async def _pushing(self) -> None:
         while not self._stopped:
             now_ms = self._clock.now_ms()
-            if self._access.clock.problem:
-                self._give_all_back()
-                await self._to_push.sleep(_REST_MS / 1000)  # or until it is woken
-                continue
-            if self._paused:
-                await self._to_push.sleep(None)
+            if (closure := self.gate.closure(Work.PUSH)) is not None:
+                is_paused = closure.type is ClosureType.PIPE  # its messages were given back already
+                if not is_paused:
+                    self._give_all_back()
+                await self._to_push.sleep(None if is_paused else _REST_MS / 1000)
                 continue
             for subscription in self.subscriptions:
                 self._push(subscription, now_ms)

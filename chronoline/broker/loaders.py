@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from chronoline.broker.degradation import Degradation
+from chronoline.broker.gate import Gate, Work
 from chronoline.broker.loader import Loader
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.pipe_watch import PipeWatch
+from chronoline.broker.shares import LocalShares, ShareFactory
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.subscription import NOTHING_HELD, HeldVersions, Receiver, Subscription
 from chronoline.core.errors import InvalidInput, TopicPiped
@@ -21,8 +24,18 @@ from chronoline.stores.contract import Notice
 class Loaders:
     """The loaders by topic. Owned by the event loop."""
 
-    def __init__(self, access: StoreAccess, clock: Clock, metrics: BrokerMetrics) -> None:
+    def __init__(
+        self,
+        access: StoreAccess,
+        clock: Clock,
+        metrics: BrokerMetrics,
+        gate: Gate,
+        shares: ShareFactory = LocalShares,
+    ) -> None:
+        """`shares` makes the source of a topic's shares."""
         self._access = access
+        self._gate = gate
+        self._shares = shares
         self._clock = clock
         self._metrics = metrics
         self._loaders: dict[int, Loader] = {}
@@ -65,7 +78,13 @@ class Loaders:
         loader = self._loaders.get(topic.uid)
         if loader is None or loader.ended:
             loader = self._loaders[topic.uid] = Loader(
-                topic, self._access, self._clock, self._metrics, ended=self._retire
+                topic,
+                self._access,
+                self._clock,
+                self._metrics,
+                self._gate.for_topic(),
+                shares=self._shares,
+                ended=self._retire,
             )
             loader.start()
             self._pipes.loader_added()
@@ -96,6 +115,12 @@ class Loaders:
             else:
                 loader_of.noticed(notice.due)
 
+    def degradations(self) -> Iterator[Degradation]:
+        """The topics most of whose consumers return errors or are busy."""
+        for loader in self._loaders.values():
+            if (degradation := loader.degradation()) is not None:
+                yield degradation
+
     def moved(self) -> None:
         """The clock was moved: sleepers compute their wait anew."""
         for loader in self._loaders.values():
@@ -104,7 +129,7 @@ class Loaders:
     def tidy(self) -> None:
         """Forgets lapsed leases."""
         now_ms = self._clock.now_ms()
-        if not self._access.clock.problem:
+        if self._gate.closure(Work.FORGET) is None:
             for subscription in self.subscriptions:
                 subscription.forget_lapsed(now_ms)
 

@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 from chronoline.core.lateness import LatenessHistogram
 from chronoline.core.message import LeasedMessage
 from chronoline.core.outcome import Grant, Outcome
+from chronoline.core.permissions import TRAITS, Effect, Role, Traits
 from chronoline.runtime.metrics import expose, lateness_family
 
 
@@ -93,18 +94,20 @@ FAMILIES: Mapping[str, Family] = {
 }
 """All metrics of the broker besides its lateness, by name."""
 
+_FILTERS = {Role.OWNER: "waiting", Role.HOLDER: "processing", Role.SYSTEM: "all"}
+
+
+def _query_of(traits: Traits) -> tuple[str, str, str]:
+    """The labels of a change: it looks a message up in the state in which its role finds it."""
+    removes = traits.effect in (Effect.BURIES, Effect.DELETES)
+    return "delete" if removes else "update", "lookup", _FILTERS[traits.role]
+
+
 _QUERIES: Mapping[str, tuple[str, str, str]] = {
+    **{each: _query_of(traits) for each, traits in TRAITS.items()},
     "create": ("create", "lookup", "all"),
-    "reschedule": ("update", "lookup", "waiting"),
-    "cancel": ("delete", "lookup", "waiting"),
     "reserve": ("update", "range", "available"),
     "resume": ("update", "range", "processing"),
-    "unreserve": ("update", "lookup", "processing"),
-    "extend": ("update", "lookup", "processing"),
-    "release": ("update", "lookup", "processing"),
-    "retry": ("update", "lookup", "processing"),
-    "bury": ("delete", "lookup", "processing"),
-    "ack": ("delete", "lookup", "processing"),
     "next_ts": ("read", "range", "all"),
     "count": ("read", "range", "all"),
     "forecast": ("read", "range", "all"),
@@ -112,20 +115,20 @@ _QUERIES: Mapping[str, tuple[str, str, str]] = {
     "purge": ("delete", "range", "all"),
     "create_topic": ("create", "lookup", "all"),
     "drop_topic": ("delete", "lookup", "all"),
-    "redrive": ("update", "lookup", "all"),
-    "discard": ("delete", "lookup", "all"),
 }
 _OTHER_QUERY = ("read", "lookup", "all")
-_MESSAGE_OPS = {
-    "create": "create",
-    "ack": "delete",
-    "cancel": "delete",
-    "release": "released",
-    "retry": "released",
-    "bury": "buried",
-    "unreserve": "unreserved",
-    "reschedule": "rescheduled",
+_COUNTED: Mapping[str, tuple[str, str]] = {
+    "create": ("topic_messages", "create"),
+    **{
+        each: (
+            "topic_leases" if traits.effect is Effect.EXTENDS else "topic_messages",
+            traits.counted_as,
+        )
+        for each, traits in TRAITS.items()
+        if traits.counted_as
+    },
 }
+"""The family and the `op` that count the outcomes of a command."""
 
 _OUTLIVE_TOPICS = ("topic_commands_count", "topic_commands_errors")
 """Summed up over deleted topics: otherwise the deletion of a topic would not be visible."""
@@ -178,6 +181,8 @@ class BrokerMetrics(Collector):
         self._lateness: defaultdict[str, LatenessHistogram] = defaultdict(LatenessHistogram)
         self._backlog: dict[str, Sequence[Sample]] = {}
         self._watched: list[Callable[[], Iterable[Sample]]] = []
+        self.messages = 0
+        """The messages that were changed since the start."""
         # Present from the start: Prometheus sees the first error as a change.
         for partner in ("producer", "consumer"):
             self.add("networkbroker_active_channels_errors", (partner, ""), 0)
@@ -226,13 +231,11 @@ class BrokerMetrics(Collector):
 
     def changed(self, command: str, topic: str, outcomes: Sequence[Outcome]) -> None:
         """Counts the outcomes of a batch, unless it changes dead letters."""
-        if command == "extend":
-            family, op = "topic_leases", "extend"
-        elif command in _MESSAGE_OPS:
-            family, op = "topic_messages", _MESSAGE_OPS[command]
-        else:
+        if command not in _COUNTED:
             return
+        family, op = _COUNTED[command]
         done = sum(1 for each in outcomes if each.done)
+        self.messages += done
         self.add(f"{family}_count", (op, topic), done)
         if done < len(outcomes):
             self.add(f"{family}_errors", (op, topic), len(outcomes) - done)

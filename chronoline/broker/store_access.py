@@ -22,6 +22,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.store_health import StoreHealth
 from chronoline.broker.trusted_clock import TrustedClock
 from chronoline.core.errors import (
     OutcomeUnknown,
@@ -49,11 +50,6 @@ _CLIENT_THREADS = 3
 _OWN_THREADS = 2
 _MOST_WAITING = 1_000
 """The most reads in each queue."""
-_FAILURES = 3
-"""The number of failures in a row after which the store counts as unavailable."""
-_PROBE_EVERY_S = 0.2
-"""While the store is unavailable, one call in this time goes through, as a probe."""
-_LATELY_S = 5.0
 
 Result = TypeVar("Result")
 
@@ -81,7 +77,7 @@ class StoreAccess:
         )
         self._metrics = metrics
         self.patience_s = patience_s
-        self._health = StoreHealth(time.monotonic)
+        self._health = StoreHealth()
         self._answered_s = 0.0  # when the store last answered any call
 
     @property
@@ -92,7 +88,7 @@ class StoreAccess:
     @property
     def refusal(self) -> str:
         """Why the store, which answers, takes no changes: no room, or another process writes."""
-        return self._health.refusal
+        return self._health.refusal(time.monotonic())
 
     async def compare_clocks(self) -> None:
         """Compares the broker's clock with the store's."""
@@ -102,14 +98,14 @@ class StoreAccess:
         self, query: str, submit: Callable[[StorageThreads], Future[Result]], *, topic: str = ""
     ) -> Result:
         """A change through the storage threads. `query` and `topic` name it in the metrics."""
-        self._health.admit()
+        self._health.admit(time.monotonic())
         try:
             result = await self._answer(
                 (query, topic), lambda: submit(self._threads), self._unknown
             )
         except (StoreBusy, StoreFull) as error:
             if error.answered is None:  # otherwise it concerns these messages alone
-                self._health.refused(error)
+                self._health.refused(error, time.monotonic())
             raise
         self._health.changed()
         return result
@@ -123,7 +119,7 @@ class StoreAccess:
         changes: bool = False,
     ) -> Result:
         """A read; or a rare change, not worth a group commit, whose outcome is unknown if it is late."""
-        self._health.admit()
+        self._health.admit(time.monotonic())
         own = query in _OWN_QUERIES
         threads = self._own_reads if own else self._client_reads
         late = self._unknown if changes else self._unanswered
@@ -137,7 +133,7 @@ class StoreAccess:
             result = await self._answer((query, topic), submit, late, may_last=not own)
         except (StoreBusy, StoreFull) as error:
             if asked and (changes or query in _REMOVALS):  # else the queue is full
-                self._health.refused(error)
+                self._health.refused(error, time.monotonic())
             raise
         if changes:
             self._health.changed()
@@ -169,7 +165,7 @@ class StoreAccess:
             self._metrics.query_failed(*named)
             error = late()
             if not (may_last and self._answered_s > started_s):
-                self._health.failed(error)
+                self._health.failed(error, time.monotonic())
             raise error from None
         except (StoreBusy, StoreFull):  # it answered
             self._metrics.query_failed(*named)
@@ -177,9 +173,9 @@ class StoreAccess:
         except (StoreUnavailable, OutcomeUnknown) as error:
             self._metrics.query_failed(*named)
             if error.answered is None:
-                self._health.failed(error)
+                self._health.failed(error, time.monotonic())
             raise
-        self._health.answered()
+        self._health.answered(time.monotonic())
         self._answered_s = time.perf_counter()
         self._metrics.queried(*named, took_s=self._answered_s - started_s)
         return result
@@ -192,57 +188,6 @@ class StoreAccess:
         self._threads.close()
         self._client_reads.close()
         self._own_reads.close()
-
-
-class StoreHealth:
-    """While the store keeps failing, most calls are refused at once."""
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._failures = 0
-        self._probe_at_s = 0.0
-        self._problem = ""
-        self._refusal, self._refused_s = "", 0.0
-
-    @property
-    def problem(self) -> str:
-        """Why the store does not answer; empty while it does."""
-        return self._problem if self._failures >= _FAILURES else ""
-
-    def admit(self) -> None:
-        """Raises `StoreUnavailable` if this call must not be made."""
-        if self._failures < _FAILURES:
-            return
-        now_s = self._monotonic()
-        if now_s < self._probe_at_s:
-            error = StoreUnavailable(
-                f"the store is unavailable; nothing was changed: {self._problem}"
-            )
-            error.retry_after_ms = int((self._probe_at_s - now_s) * 1000) + 1
-            raise error
-        self._probe_at_s = now_s + _PROBE_EVERY_S
-
-    @property
-    def refusal(self) -> str:
-        """Why it refused a change within the last seconds; empty if it accepted one since."""
-        lately = self._monotonic() - self._refused_s < _LATELY_S
-        return self._refusal if lately else ""
-
-    def refused(self, error: BaseException) -> None:
-        """The store answered that it accepts no change."""
-        self._refusal, self._refused_s = str(error), self._monotonic()
-
-    def changed(self) -> None:
-        """The store accepted a change."""
-        self._refusal = ""
-
-    def answered(self) -> None:
-        self._failures = 0
-
-    def failed(self, error: BaseException) -> None:
-        self._failures += 1
-        self._problem = str(error)
-        self._probe_at_s = self._monotonic() + _PROBE_EVERY_S
 
 
 class ReadThreads(Closable):

@@ -6,8 +6,12 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
+from chronoline.broker.consumer_health import ConsumerHealth
 from chronoline.core.agenda import DEFAULT_RESERVE_AHEAD_MS, Agenda
+from chronoline.core.change import Change
+from chronoline.core.dealer import NO_SHARE, Share
 from chronoline.core.delivery import RESERVE_ROWS, Delivery, DeliveryOptions
+from chronoline.core.generation import TopicMember
 from chronoline.core.limits import MAX_HEADER_BYTES, MAX_KEY_BYTES
 from chronoline.core.message import LeasedMessage
 from chronoline.core.ranges import BucketRange
@@ -41,6 +45,10 @@ class Receiver(Protocol):
     @property
     def instance(self) -> str:
         """The consumer's process: another one under the same name is its twin."""
+
+    @property
+    def rack(self) -> str:
+        """Where it runs, if it says so; else empty."""
 
     @property
     def busy(self) -> bool:
@@ -88,12 +96,14 @@ class Subscription(Delivery):
         most = max(1, _MOST_AT_ONCE_BYTES // self._largest_bytes)
         agenda = Agenda(capacity=MAX_CREDIT, most_bytes=_MOST_BYTES)
         agenda.largest_bytes = self._largest_bytes
+        self.health = ConsumerHealth()
         super().__init__(
             agenda,
             Session(receiver.instance, new_id()),
             consumer=receiver.name,
             lease_ms=lease_ms,
             credit=credit,
+            gate=self.health.gate,
             options=DeliveryOptions(rows=min(RESERVE_ROWS, most)),
         )
         self.topic = topic
@@ -101,6 +111,10 @@ class Subscription(Delivery):
         self.changed = changed
         self.dry_ms = now_ms if credit <= 0 else None
         """The moment since which it has no credit."""
+        self.dealt = NO_SHARE
+        """Its share, with backups."""
+        self._member = TopicMember(receiver.name, rack=receiver.rack)
+        self._busy_member = self._member._replace(busy=True)
         self.joined = False
         """Whether its live leases are known. Before that nothing is reserved or pushed, because it could not
         tell new leases from old ones."""
@@ -115,7 +129,17 @@ class Subscription(Delivery):
 
     @property
     def share(self) -> BucketRange:
+        """The first of its own ranges, for display."""
         return self.ranges[0] if self.ranges else NO_BUCKETS
+
+    def deal(self, share: Share) -> None:
+        """Reserves in the ranges of this share from now on."""
+        self.dealt = share
+        self.cover(share.own, share.backups)
+
+    def member(self, now_ms: int, *, is_open: bool = True) -> TopicMember:
+        """The consumer as a member of its topic. It is busy while others get its share."""
+        return self._member if is_open and self.is_serving(now_ms) else self._busy_member
 
     @property
     def can_reserve(self) -> bool:
@@ -149,7 +173,9 @@ class Subscription(Delivery):
     def push_at(self, now_ms: int) -> int | None:
         """When the next message leaves; None means not before a change."""
         due = self.deliver_at(now_ms)
-        return None if due is None else due - self.receiver.advance_ms
+        if due is None or self.health.is_erring:
+            return due
+        return due - self.receiver.advance_ms
 
     def grant(self, more: int, now_ms: int) -> None:
         """Allows this number of further pushes."""
@@ -165,10 +191,22 @@ class Subscription(Delivery):
 
     def is_serving(self, now_ms: int) -> bool:
         """Whether it has accepted messages within the last window; otherwise others get its share."""
-        if self.receiver.busy:
+        if self.receiver.busy or not self.health.may_serve(now_ms):
             return False
         return self.dry_ms is None or 0 <= now_ms - self.dry_ms < self.topic.settings.window_ms
 
     def forget_lapsed(self, now_ms: int) -> None:
         for lease in self.ending_by(now_ms):
             self.forget(lease)
+        if not self.outstanding:
+            self.health.gate.undecided()  # the message on trial was not settled
+
+    def handled(self, change: Change, now_ms: int) -> bool:
+        """Takes in how the consumer settled a message. Whether it is served differently from now on."""
+        if self.topic.settings.target is not None:
+            return False  # calls have limits and a back-off of their own
+        was_erring = self.health.is_erring
+        self.health.settled(change.operation, change.id, now_ms)
+        if self.health.is_erring and not was_erring:
+            self.give_back(self.agenda.give_back())
+        return was_erring or self.health.is_erring

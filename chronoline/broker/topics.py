@@ -1,4 +1,7 @@
-"""The topics that a broker knows. Their settings never change, so a topic is cached until it is deleted."""
+"""The topics that a broker knows. Their settings never change, so a topic is cached until it is deleted.
+
+The lifecycle (`topic_lifecycle`) makes and deletes them, together with other brokers.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ from typing import TypeVar
 
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
+from chronoline.broker.topic_lifecycle import TopicLifecycle
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.topic import Topic, TopicSettings, check_topic_name
 from chronoline.runtime.alarm import Alarm
 from chronoline.runtime.bounded_cache import BoundedCache
-from chronoline.runtime.clock import Clock
 
 _MOST_KNOWN = 10_000
 
@@ -24,7 +27,7 @@ class Topics:
     def __init__(
         self,
         access: StoreAccess,
-        clock: Clock,
+        lifecycle: TopicLifecycle,
         metrics: BrokerMetrics,
         *,
         frame_bytes: int,
@@ -36,7 +39,8 @@ class Topics:
         """
         self._deleted = deleted
         self._access = access
-        self._clock = clock
+        self._lifecycle = lifecycle
+        lifecycle.on_deleted = self._deleted_in_cluster
         self._metrics = metrics
         self._largest_body_bytes = frame_bytes // 2
         self._known = BoundedCache[int, Topic](_MOST_KNOWN)
@@ -44,7 +48,7 @@ class Topics:
         """Rings when a topic with a target was created here."""
 
     async def get(self, uid: int) -> Topic:
-        """Raises `TopicNotFound`. The result can be a topic that was deleted meanwhile."""
+        """Raises `TopicNotFound`, `TopicNotReady`. The result can be a topic that was deleted meanwhile."""
         topic = self._known.get(uid)
         if topic is None:
             topic = self._learn(
@@ -53,8 +57,9 @@ class Topics:
         return topic
 
     async def find(self, name: str) -> Topic:
-        """Raises `TopicNotFound` with the command that creates it."""
+        """Raises `TopicNotFound` with the command that creates it, and `TopicNotReady`."""
         topic = await self._access.call("topic", lambda store: store.find_topic(name))
+        self._lifecycle.check(name, topic)
         if topic is None:
             raise TopicNotFound(
                 f"there is no topic {name!r}; create it with `chronoline topic create {name}`"
@@ -64,7 +69,9 @@ class Topics:
     async def list(self) -> list[Topic]:
         """All live topics. Deleted ones are forgotten, with their metrics, whichever broker deleted them."""
         shown, known = self._metrics.topics, set(self._known)
-        topics = await self._access.call("topics", lambda store: store.list_topics())
+        stored = await self._access.call("topics", lambda store: store.list_topics())
+        self._lifecycle.listed(stored)
+        topics = [topic for topic in stored if self._lifecycle.is_open(topic)]
         for uid in known - {topic.uid for topic in topics}:
             self.forget(uid)
         for name in shown - {topic.name for topic in topics}:
@@ -72,7 +79,7 @@ class Topics:
         return topics
 
     async def create(self, name: str, settings: TopicSettings, *, if_missing: bool) -> Topic:
-        """Raises `InvalidInput`, also for bodies that do not fit into a frame, and `TopicExists`."""
+        """Raises `InvalidInput`, also for bodies that do not fit into a frame, `TopicExists` and so on."""
         check_topic_name(name)
         if settings.largest_body_bytes > self._largest_body_bytes:
             raise InvalidInput(
@@ -80,16 +87,7 @@ class Topics:
                 f"most {self._largest_body_bytes}: raise frame_bytes in its settings"
             )
         with self._metrics.command("create", name, family="topic_commands"):
-            now_ms = self._clock.now_ms()
-            topic = await self._access.call(
-                "create_topic",
-                lambda store: (
-                    store.ensure_topic(name, settings, now_ms=now_ms)
-                    if if_missing
-                    else store.create_topic(name, settings, now_ms=now_ms)
-                ),
-                changes=True,
-            )
+            topic = await self._lifecycle.create(name, settings, if_missing=if_missing)
         if topic.settings.target is not None:
             self.target_added.ring()
         return self._learn(topic)
@@ -98,11 +96,7 @@ class Topics:
         """False if it was deleted already. Raises `TopicNotFound`."""
         topic = await self.get(uid)
         with self._metrics.command("delete", topic.name, family="topic_commands"):
-            now_ms = self._clock.now_ms()
-            deleted = await self._access.call(
-                "drop_topic", lambda store: store.delete_topic(uid, now_ms=now_ms), changes=True
-            )
-            self.forget(uid)
+            deleted = await self._lifecycle.delete(topic)
         if deleted:
             self._metrics.forget_topic(topic.name)
         return deleted
@@ -112,7 +106,12 @@ class Topics:
         self._known.pop(uid)
         self._deleted(uid)
 
+    def _deleted_in_cluster(self, uid: int, name: str) -> None:
+        self.forget(uid)
+        self._metrics.forget_topic(name)
+
     def _learn(self, topic: Topic) -> Topic:
+        self._lifecycle.check(topic.name, topic)
         self._known.put(topic.uid, topic)
         return topic
 

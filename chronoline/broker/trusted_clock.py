@@ -19,7 +19,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from chronoline.broker.client_clocks import Timekeeper
+from chronoline.broker.client_clocks import Timekeeper, machine_us
 from chronoline.core.errors import BrokerUnavailable, ChronolineError
 from chronoline.core.limits import CLOCK_BOUND_MS
 from chronoline.runtime.clock import Clock
@@ -41,6 +41,33 @@ class _Compared:
     offset_us: int
     error_us: int
     """The largest error of the offset: half of the round trip."""
+
+
+class StoreClock:
+    """The store's clock, carried on by the monotonic one; the machine's until the first comparison.
+
+    It follows the store no further than an answer is precise, so it does not tremble with the round trips.
+    """
+
+    def __init__(
+        self, monotonic_us: Callable[[], int] = lambda: time.monotonic_ns() // 1000
+    ) -> None:
+        self._monotonic_us = monotonic_us
+        self._offset_us = machine_us() - monotonic_us()
+
+    def now_ms(self) -> int:
+        return (self._monotonic_us() + self._offset_us) // 1000
+
+    def seconds_until(self, moment_ms: int) -> float:
+        return max(0, moment_ms * 1000 - self._monotonic_us() - self._offset_us) / 1_000_000
+
+    def follow(self, compared: _Compared) -> None:
+        """Takes the nearest offset that an answer of the store allows."""
+        low_us, high_us = (
+            compared.offset_us - compared.error_us,
+            compared.offset_us + compared.error_us,
+        )
+        self._offset_us = min(max(self._offset_us, low_us), high_us)
 
 
 class TrustedClock:
@@ -119,6 +146,8 @@ class TrustedClock:
         elif before is None or half_us <= max(self._bound_us, before.error_us):
             # A slower answer is less precise than the one before.
             self._compared = _Compared(theirs_ms * 1000 - asked_us - half_us, half_us)
+            if isinstance(self._clock, StoreClock):
+                self._clock.follow(self._compared)
 
     def not_compared(self, reason: str) -> None:
         """The store did not answer. Without an earlier comparison the clock is not trusted."""

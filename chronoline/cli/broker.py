@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from chronoline.cli.options import (
     address_option,
     authority_option,
-    checked_address,
+    checked_addresses,
     insecure_option,
     read_token,
     sharing,
@@ -28,7 +28,13 @@ _EXAMPLE = "127.0.0.1:7400"
 _PATIENCE_S = 30.0
 
 Address = Annotated[
-    str | None, address_option(_EXAMPLE, variable="CHRONOLINE_ADDRESS", panel=_PANEL)
+    str | None,
+    address_option(
+        _EXAMPLE,
+        variable="CHRONOLINE_ADDRESS",
+        panel=_PANEL,
+        several=", or those of several, with commas between them",
+    ),
 ]
 TokenFile = Annotated[Path | None, token_file_option(panel=_PANEL)]
 Tls = Annotated[bool, tls_option(panel=_PANEL)]
@@ -74,16 +80,16 @@ class Broker:
         return run_in(shared_loop(), self._info())
 
     async def _info(self) -> pb.Cluster:
-        from chronoline.client.connection import Connection  # noqa: PLC0415 - see above
+        from chronoline.client.brokers import Brokers  # noqa: PLC0415 - see above
         from chronoline.wire.v1 import chronoline_pb2 as pb  # noqa: PLC0415 - see above
 
-        connection = Connection(self.address, self.token, self.tls, insecure=self.insecure)
+        brokers = Brokers(self.address, self.token, self.tls, insecure=self.insecure)
         try:
-            return await connection.ask(
+            return await brokers.ask(
                 "Overseer/Info", pb.InfoRequest(), pb.Cluster.FromString, _PATIENCE_S
             )
         finally:
-            await connection.close()
+            await brokers.close()
 
 
 def _broker(
@@ -95,7 +101,7 @@ def _broker(
     insecure: Insecure = False,
 ) -> Broker:
     return Broker(
-        address=None if address is None else checked_address(address, _EXAMPLE),
+        address=None if address is None else checked_addresses(address, _EXAMPLE),
         token=None if token_file is None else read_token(token_file),
         tls=tls if ca is None else ca,
         insecure=insecure,

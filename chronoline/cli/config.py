@@ -67,8 +67,8 @@ def _all(settings: NodeSettings) -> Iterator[_Shown]:
         elif isinstance(value, dict):
             tables.append((name, value))
         else:
-            shown = settings.shown_store if name == "store" else value
-            yield _shown(settings, (name,), shown)
+            shown = {"store": settings.shown_store, "coordination": settings.shown_coordination}
+            yield _shown(settings, (name,), shown.get(name, value))
     for table, values in tables:
         for name, value in values.items():
             yield _shown(settings, (table, name), value)

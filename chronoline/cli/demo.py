@@ -125,6 +125,10 @@ def demo(
         bool,
         typer.Option("--timers", help="Grow and shrink a cluster of timers under load instead."),
     ] = False,
+    cluster: Annotated[
+        bool,
+        typer.Option("--cluster", help="Kill one of three brokers under load instead."),
+    ] = False,
 ) -> None:
     """Send messages into a delay topic and get each back at its millisecond.
 
@@ -136,10 +140,24 @@ def demo(
 
     With --timers: three nodes keep timers, a fourth joins, two leave, while
     timers are set and pop all the time.
+
+    With --cluster: three brokers, an etcd and a PostgreSQL; messages flow to
+    consumers at all brokers, and one broker is killed.
     """
+    if timers or cluster:
+        _check_alone(timers, cluster, has_others=(messages, seconds) != (_MESSAGES, _SECONDS))
+    if cluster:
+        with needs("the demo of a cluster", "server,postgres,cluster"):
+            import_module(
+                "chronoline.node.broker_service"
+            )  # its brokers are processes of their own
+            import_module("chronoline.coordination.etcd")
+            import_module("chronoline.stores.postgres")
+        from chronoline.cli.demo_cluster import show_cluster  # noqa: PLC0415 - of this option alone
+
+        show_cluster()
+        return
     if timers:
-        if (messages, seconds) != (_MESSAGES, _SECONDS):
-            raise InvalidInput("--messages and --seconds do not apply to --timers: leave them out")
         from chronoline.cli.demo_timers import show_timers  # noqa: PLC0415 - of this option alone
 
         with needs("the demo of timers", "server"):
@@ -170,6 +188,15 @@ def demo(
                     _watch(console, receiver, pipe, messages, max(sent.values()))
         left = _left(settings)
     _report(console, sent, receiver, control.lateness, left)
+
+
+def _check_alone(timers: bool, cluster: bool, *, has_others: bool) -> None:
+    """Raises `InvalidInput` for options that do not belong together."""
+    if timers and cluster:
+        raise InvalidInput("--timers and --cluster are two demos: name one")
+    if has_others:
+        option = "--timers" if timers else "--cluster"
+        raise InvalidInput(f"--messages and --seconds do not apply to {option}: leave them out")
 
 
 def _settings(folder: Path) -> PipeSettings:

@@ -16,6 +16,7 @@ from rich.markup import escape
 
 from chronoline import __version__
 from chronoline.core.errors import ChronolineError, MissingExtra
+from chronoline.core.permissions import TRAITS, Role
 
 _BROKER = "A broker, and its settings"
 _MESSAGES = "Messages on timelines, through a broker"
@@ -60,14 +61,19 @@ _COMMANDS = {
     "timers": _ours("timers", "app"),
     "up": _ours("node", "up", _SERVER, _BROKER),
     "status": _ours("status", "status", _BASE, _BROKER),
+    "cluster": _ours("cluster", "cluster", _BASE, _BROKER),
     "config": _ours("config", "app", _SERVER, _BROKER),
     "token": _ours("tokens", "app", _SERVER, _BROKER),
     "topic": _ours("topics", "app", _BASE, _MESSAGES),
     "send": _ours("messages", "send", _BASE, _MESSAGES),
     "receive": _ours("receive", "receive", _BASE, _MESSAGES),
     "show": _ours("messages", "show", _BASE, _MESSAGES),
-    "reschedule": _ours("messages", "reschedule", _BASE, _MESSAGES),
-    "cancel": _ours("messages", "cancel", _BASE, _MESSAGES),
+    # Each change that owners make is a command of its name.
+    **{
+        each.value: _ours("messages", each.value, _BASE, _MESSAGES)
+        for each, traits in TRAITS.items()
+        if traits.role is Role.OWNER
+    },
     "forecast": _ours("forecast", "forecast", _BASE, _MESSAGES),
     "dead": _ours("dead", "app", _BASE, _MESSAGES),
 }

@@ -31,6 +31,7 @@ _TABLES = {
 """Tables, and a setting inside each."""
 _IN_THE_FOLDER = default("SQLite in the folder")
 _OF_A_BROKER = default(",".join(BROKER_ROLES))
+_ALONE = default("embedded:, a broker alone")
 _TEXT = default("text")
 
 
@@ -78,6 +79,14 @@ Timers = Annotated[
         metavar="HOST:PORT", help=f"For timers, with that role. {default(DEFAULT_TIMERS)}"
     ),
 ]
+CoordinationUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--coordination",
+        metavar="URL",
+        help=f"Where the brokers of a cluster meet: etcd://host:2379,…/prefix. {_ALONE}",
+    ),
+]
 TlsCertificate = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="TLS: the certificate and its chain, in PEM."),
@@ -118,6 +127,7 @@ def load(  # noqa: PLR0913 - the options of a command
     http: Http = None,
     timers: Timers = None,
     roles: Roles = None,
+    coordination: CoordinationUrl = None,
     tls_certificate: TlsCertificate = None,
     tls_key: TlsKey = None,
     insecure: Insecure = False,
@@ -132,6 +142,7 @@ def load(  # noqa: PLR0913 - the options of a command
         "http": http,
         "timers": timers,
         "roles": roles,
+        "coordination": coordination,
         "tls_certificate": tls_certificate,
         "tls_key": tls_key,
         "insecure": insecure or None,
@@ -149,9 +160,9 @@ sets_a_node = sharing(load)
 
 def _check_no_secrets(given: Mapping[str, object]) -> None:
     """Refuses secrets: every user of the machine can read the options of a process."""
-    store = str(given.get("store", ""))
     for name, is_secret in (
-        ("store", _has_password(store)),
+        ("store", _has_password(str(given.get("store", "")))),
+        ("coordination", _has_password(str(given.get("coordination", "")))),
         ("replication.token", "replication.token" in given),
         ("callbacks.secret", "callbacks.secret" in given),
     ):

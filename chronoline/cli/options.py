@@ -117,12 +117,12 @@ def _parse_setting(setting: str, tables: Mapping[str, str]) -> tuple[str, str]:
 # A server: a broker, or a node of timers
 
 
-def address_option(example: str, *, variable: str, panel: str) -> Any:
+def address_option(example: str, *, variable: str, panel: str, several: str = "") -> Any:
     """`--address`; `example` is the default."""
     return typer.Option(
         metavar="HOST:PORT",
         envvar=variable,
-        help=f"Its address. {default(example)}",
+        help=f"Its address{several}. {default(example)}",
         rich_help_panel=panel,
         show_default=False,
     )
@@ -161,6 +161,12 @@ def insecure_option(*, panel: str) -> Any:
         rich_help_panel=panel,
         show_envvar=False,
     )
+
+
+def checked_addresses(text: str, example: str) -> str:
+    """Addresses that are separated by commas."""
+    parts = [each.strip() for each in text.split(",")]
+    return ",".join(checked_address(each, example) for each in parts)
 
 
 def checked_address(text: str, example: str) -> str:

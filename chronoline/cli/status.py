@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from chronoline.broker.degradation import NOTICES
 from chronoline.cli.broker import Broker, asks_a_broker
 from chronoline.cli.options import AsJson
 from chronoline.cli.output import print_table, printable
@@ -39,7 +40,7 @@ def status(broker: Broker, as_json: AsJson = False) -> None:
         print(json.dumps(_as_json(info, topics), indent=2))
     else:
         _print(info, topics)
-    if info.store_problem or info.degradations:
+    if info.store_problem or any(each.type not in NOTICES for each in info.degradations):
         raise SystemExit(1)
 
 
@@ -73,9 +74,8 @@ def _as_json(info: pb.Cluster, topics: Counted) -> dict[str, Any]:
 def _print(info: pb.Cluster, topics: Counted) -> None:
     console = Console()
     for each in info.brokers:
-        line = (
-            f"broker {each.id}, version {each.version}, {', '.join(each.roles)}, at {each.address}"
-        )
+        version = f", version {each.version}" if each.version else ""
+        line = f"broker {each.id}{version}, {', '.join(each.roles)}, at {each.address}"
         console.print(Text(printable(line)), soft_wrap=True)
     for reason in _reasons(info):
         console.print(Text(printable(reason), style="red"), soft_wrap=True)
@@ -96,7 +96,10 @@ def _reasons(info: pb.Cluster) -> list[str]:
     """Why the broker is not ready; a broker of an earlier version reports only its store."""
     away = [f"The store does not answer: {info.store_problem}"] if info.store_problem else []
     others = [each for each in info.degradations if not (away and each.type == "storage")]
-    return away + [f"Not ready ({each.type}): {each.reason}" for each in others]
+    return away + [
+        f"{'Degraded' if each.type in NOTICES else 'Not ready'} ({each.type}): {each.reason}"
+        for each in others
+    ]
 
 
 def _subscribers(info: pb.Cluster) -> Table:

@@ -13,6 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from chronoline.cli.broker import Broker, asks_a_broker
+from chronoline.cli.cluster import served_table
 from chronoline.cli.options import AsJson, Yes, confirm
 from chronoline.cli.output import count_of, print_table
 from chronoline.client.topics import Topic, TopicSettings
@@ -131,21 +132,27 @@ def list_topics(broker: Broker, as_json: AsJson = False) -> None:
 @app.command()
 @asks_a_broker
 def show(broker: Broker, name: Name, as_json: AsJson = False) -> None:
-    """Show the settings of a topic, and the number of its messages.
+    """Show the settings of a topic, the number of its messages, and who serves which buckets.
 
     chronoline topic show reminders
     """
     with broker.client() as client:
         topic = client.topic(name)
         count = client.count(name)
+        cluster = client.cluster()
     if as_json:
-        print(json.dumps(topic_json(topic, count), indent=2))
+        served = [asdict(each) for each in cluster.subscribers if each.topic_uid == topic.uid]
+        print(json.dumps({**topic_json(topic, count), "subscribers": served}, indent=2))
         return
     table = Table(Column(), Column(overflow="fold"), show_header=False, box=None)
     for key, value in {**counts_json(count), **asdict(topic.settings.in_ms())}.items():
         shown = "–" if value is None else str(value).lower() if value in (True, False) else value
         table.add_row(key, Text(f"{shown:,}" if isinstance(shown, int) else str(shown)))
     Console().print(table)
+    if (served_by := served_table(cluster, topic.uid)) is not None:
+        print_table(served_by)
+    elif topic.settings.target is None:
+        Console().print("Nobody consumes.")
 
 
 @app.command()

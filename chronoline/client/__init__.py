@@ -2,7 +2,8 @@
 
 From the outside inwards: users call `aio`, and `sync` is generated from it; `worker` calls their handlers.
 `messages`, `topics` and `outcomes` hold the values that users pass and get, `leases` the messages that they
-consume. Below, `producer_stream` and `consumer_stream` are the two kinds of `stream` on one `connection`.
+consume. Below, `producer_stream` and `consumer_stream` are the two kinds of `stream`. `brokers` chooses the
+broker of each, with a `connection` to those in use.
 `requests` holds requests until they are answered, `renewal` extends leases, and `broker_time` estimates the
 broker's clock.
 
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from chronoline.client.aio import AsyncClient
+    from chronoline.client.cluster import Cluster
     from chronoline.client.leases import AsyncLease
     from chronoline.client.messages import DeadLetter, Forecast, Headers, Message, ToSend
     from chronoline.client.outcomes import Outcome, Outcomes
@@ -28,6 +30,7 @@ __all__ = [
     "AsyncClient",
     "AsyncLease",
     "Client",
+    "Cluster",
     "DeadLetter",
     "Forecast",
     "Headers",
@@ -46,6 +49,7 @@ _PLACES = {
     "AsyncClient": "aio",
     "AsyncLease": "leases",
     "Client": "sync",
+    "Cluster": "cluster",
     "DeadLetter": "messages",
     "Forecast": "messages",
     "Headers": "messages",

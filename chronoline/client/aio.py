@@ -9,7 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from chronoline.client.connection import Connection
+from chronoline.client.brokers import Brokers
+from chronoline.client.cluster import Cluster
 from chronoline.client.consumer_stream import ConsumerStream
 from chronoline.client.leases import AsyncLease
 from chronoline.client.messages import (
@@ -57,36 +58,43 @@ class AsyncClient:
 
     It connects at its first use, and reconnects by itself. It repeats a request until it is answered or
     `timeout` seconds are over: then it raises `OutcomeUnknown` if the request may have happened, and
-    `BrokerUnavailable` if it has not. If no broker ever answered, it raises at once. `address` and `token`
-    default to `CHRONOLINE_ADDRESS` and `CHRONOLINE_TOKEN`.
+    `BrokerUnavailable` if it has not. If no broker ever answered, it raises at once. `address` is that of a
+    broker, or of several, as a list or separated by commas: while one of them answers, it learns the others
+    of the cluster from it, and goes to another when one is lost. `address` and `token` default to
+    `CHRONOLINE_ADDRESS` and `CHRONOLINE_TOKEN`.
     """
 
     def __init__(
         self,
-        address: str | None = None,
+        address: str | Iterable[str] | None = None,
         *,
         token: str | None = None,
         producer_group: str = DEFAULT_PRODUCER_GROUP,
         tls: bool | str | Path = False,
         insecure: bool = False,
         timeout: Delay = DEFAULT_TIMEOUT_S,
+        rack: str = "",
     ) -> None:
         """`producer_group` owns the sent messages. `tls` is true, or the authority to trust (PEM).
 
         Without TLS it sends a token to this machine only, unless `insecure` (or `CHRONOLINE_INSECURE=1`)
-        declares the network trusted.
+        declares the network trusted. `rack` says where the client runs: its brokers are those of the same
+        rack if there is a choice, and consumers of other racks serve its messages if its rack is lost.
         """
         _check_name("producer_group", producer_group)
         self._timeout_s = duration_ms(timeout, "timeout") / 1000
         if self._timeout_s == 0:
             raise InvalidInput("timeout must be more than 0 seconds")
-        self._connection = Connection(
+        if rack:
+            _check_name("rack", rack)
+        self._brokers = Brokers(
             address,
             token,
             Path(tls) if isinstance(tls, str | Path) else tls,
             insecure=insecure,
+            rack=rack,
         )
-        self._producer = ProducerStream(self._connection, producer_group, timeout_s=self._timeout_s)
+        self._producer = ProducerStream(self._brokers, producer_group, timeout_s=self._timeout_s)
         # Each stream with the task that renews its leases.
         self._consumers: dict[ConsumerStream, asyncio.Task[None]] = {}
         self._lingering = TaskSet()
@@ -109,7 +117,7 @@ class AsyncClient:
             await consumer.unsubscribe_all()
             await self._end(consumer)
         await self._producer.close()
-        await self._connection.close()
+        await self._brokers.close()
 
     # Topics
 
@@ -137,6 +145,11 @@ class AsyncClient:
         """All topics, by name."""
         found = await self._ask("Overseer/ListTopics", pb.ListTopicsRequest(), pb.Topics)
         return [Topic.of(topic_from_wire(each)) for each in found.topics]
+
+    async def cluster(self) -> Cluster:
+        """The brokers with their health and load, and the consumers of all topics with their buckets."""
+        found = await self._ask("Overseer/Info", pb.InfoRequest(), pb.Cluster)
+        return Cluster.from_wire(found)
 
     async def delete_topic(self, name: str) -> bool:
         """Deletes a topic and everything on it; false if it was deleted already."""
@@ -361,7 +374,7 @@ class AsyncClient:
         if consumer is not None:
             _check_name("consumer", consumer)
         lease_ms = 0 if lease is None else lease_length_ms(lease)
-        stream = ConsumerStream(self._connection, consumer or "", timeout_s=self._timeout_s)
+        stream = ConsumerStream(self._brokers, consumer or "", timeout_s=self._timeout_s)
         self._consumers[stream] = asyncio.create_task(renew(stream, in_hand=renew_in_hand))
         try:
             for name in names:
@@ -392,7 +405,7 @@ class AsyncClient:
         await stream.close()
 
     async def _ask(self, method: str, asked: Any, answer: Any, *, repeatable: bool = True) -> Any:
-        return await self._connection.ask(
+        return await self._brokers.ask(
             method, asked, answer.FromString, self._timeout_s, repeatable=repeatable
         )
 

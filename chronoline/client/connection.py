@@ -1,10 +1,11 @@
-"""The connection to a broker: one channel for all streams and unary calls of a client."""
+"""The connection to one broker: a channel for the streams and unary calls of a client."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,12 +22,9 @@ from chronoline.core.errors import (
     ChronolineError,
     ClientClosed,
     InvalidInput,
-    NodeBusy,
     OutcomeUnknown,
-    StoreUnavailable,
     Unauthenticated,
 )
-from chronoline.runtime.backoff import Backoff, Waits
 from chronoline.runtime.tls import read_pem
 from chronoline.wire.codes import FAILURE_KEY, error_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
@@ -35,21 +33,7 @@ DEFAULT_ADDRESS = "127.0.0.1:7400"
 ADDRESS_VARIABLE = "CHRONOLINE_ADDRESS"
 TOKEN_VARIABLE = "CHRONOLINE_TOKEN"
 _MOST_BYTES = 80 * 1024 * 1024
-BACKOFF = Backoff(0.05, 2.0, spread=0.5)
 
-_QUESTIONS = frozenset(
-    {
-        "Carrier/Lookup",
-        "Carrier/ReadBodies",
-        "Carrier/Count",
-        "Carrier/Forecast",
-        "Carrier/DeadLetters",
-        "Overseer/GetTopic",
-        "Overseer/ListTopics",
-        "Overseer/Info",
-    }
-)
-"""Methods that change nothing: without an answer, no outcome is unknown."""
 _UNKNOWN_TOKEN = (
     "The broker does not know this token: it was revoked, or is another broker's. "
     "`chronoline token create` makes one"
@@ -66,29 +50,39 @@ def _checked(token: str) -> str | None:
     return token or None
 
 
+@dataclass(frozen=True, slots=True)
+class ClientAccess:
+    """How a client shows who it is, to every broker alike."""
+
+    token: str | None
+    tls: bool | Path
+    """Whether to use TLS, or the certificate of the authority to trust."""
+    insecure: bool
+
+    @classmethod
+    def given(cls, token: str | None, tls: bool | Path, *, insecure: bool) -> ClientAccess:
+        """Raises `InvalidInput` for a token that cannot be one."""
+        checked = _checked(token or os.environ.get(TOKEN_VARIABLE) or "")
+        return cls(checked, tls, insecure or is_insecure_allowed(os.environ))
+
+    def check(self, address: str) -> None:
+        """Raises `InvalidInput` if others could read the token on the way to this address."""
+        if self.token and self.tls is False and not self.insecure:
+            check_token_in_clear(
+                address, allow=f"use insecure=True (--insecure, {INSECURE_VARIABLE}=1)"
+            )
+
+
 class Connection:
     """A connection that opens at its first use, and again by itself when it was lost."""
 
-    def __init__(
-        self, address: str | None, token: str | None, tls: bool | Path, *, insecure: bool = False
-    ) -> None:
-        """`tls` is whether to use it, or the certificate of the authority to trust.
-
-        Raises `InvalidInput` if others could read the token on the network, unless `insecure` allows it.
-        """
-        self.address = address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
-        self._token = _checked(token or os.environ.get(TOKEN_VARIABLE) or "")
-        self._tls = tls
-        if self._token and tls is False and not (insecure or is_insecure_allowed(os.environ)):
-            check_token_in_clear(
-                self.address, allow=f"use insecure=True (--insecure, {INSECURE_VARIABLE}=1)"
-            )
+    def __init__(self, address: str, access: ClientAccess) -> None:
+        self.address = address
+        self._access = access
         self._channel: aio.Channel | None = None
         self._closed = False
         self.generation = 0
         """The number of the current channel; each new one has the next."""
-        self.reached = False
-        """Whether a broker has answered once: one that does not answer now will probably be back."""
 
     def _open(self) -> aio.Channel:
         if self._closed:
@@ -104,17 +98,19 @@ class Connection:
                 # Two clients of one process share neither a socket nor its errors.
                 ("grpc.use_local_subchannel_pool", 1),
             ]
-            if self._tls is False:
+            tls = self._access.tls
+            if tls is False:
                 self._channel = aio.insecure_channel(self.address, options)
             else:
-                roots = None if self._tls is True else read_pem(Path(self._tls))
+                roots = None if tls is True else read_pem(Path(tls))
                 credentials = grpc.ssl_channel_credentials(roots)
                 self._channel = aio.secure_channel(self.address, credentials, options)
         return self._channel
 
     @property
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        return (("authorization", f"Bearer {self._token}"),) if self._token else ()
+        token = self._access.token
+        return (("authorization", f"Bearer {token}"),) if token else ()
 
     def stream(self, method: str, reply: Any) -> aio.StreamStreamCall[Any, Any]:
         """Opens a new stream to the carrier."""
@@ -126,58 +122,10 @@ class Connection:
         opened: aio.StreamStreamCall[Any, Any] = call(metadata=self._metadata)
         return opened
 
-    async def ask(
-        self,
-        method: str,
-        question: Any,
-        answer: Callable[[bytes], Answer],
-        timeout_s: float,
-        *,
-        repeatable: bool = True,
-    ) -> Answer:
-        """One request, one answer. Raises the error of the broker.
-
-        While a known broker, or its store, is unavailable, the request is repeated until the time-out. A
-        request that is not `repeatable` is repeated only if the broker answered that nothing was changed.
-        """
-        loop = asyncio.get_running_loop()
-        give_up_s = loop.time() + timeout_s
-        waits = Waits(BACKOFF)
-        known: ChronolineError
-        answered: ChronolineError | None = None
-        while True:
-            try:
-                found = await self._ask(method, question, answer, give_up_s - loop.time())
-            except _GivenUp as error:
-                known, answers = error, False
-            except aio.AioRpcError as error:
-                known, answers = self.error_of(error), _failure_of(error) is not None
-                if answers:
-                    answered = known
-                elif answered is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                    # The last attempt had hardly any time left: an earlier answer is more precise.
-                    known = type(known)(
-                        f"it was not done in time; {self.address} last answered: {answered}"
-                    )
-            else:
-                self.reached = True
-                return found
-            if not answers and not repeatable and _may_have_left(known):
-                raise OutcomeUnknown(f"it may have happened or not: {known}")
-            self.reached |= answers
-            rest_s = waits.after(known)
-            worth = isinstance(known, BrokerUnavailable | StoreUnavailable | NodeBusy) or (
-                repeatable and isinstance(known, OutcomeUnknown)
-            )
-            if not (worth and self.reached) or loop.time() + rest_s >= give_up_s:
-                if method in _QUESTIONS and isinstance(known, OutcomeUnknown):
-                    raise BrokerUnavailable(str(known))
-                raise known
-            await asyncio.sleep(rest_s)  # before the repetition
-
-    async def _ask(
+    async def call(
         self, method: str, question: Any, answer: Callable[[bytes], Answer], timeout_s: float
     ) -> Answer:
+        """One request, one answer, once. Raises the error of gRPC, or `ChannelGivenUp`."""
         call: Any = self._open().unary_unary(
             f"/chronoline.v1.{method}",
             request_serializer=lambda asked: asked.SerializeToString(),
@@ -188,16 +136,16 @@ class Connection:
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
-            raise (ClientClosed() if self._closed else _GivenUp()) from None
+            raise (ClientClosed() if self._closed else ChannelGivenUp()) from None
         return found
 
     def error_of(self, error: aio.AioRpcError) -> ChronolineError:
         """The error for a gRPC error."""
         code, details = error.code(), error.details() or ""
-        failure = _failure_of(error)
+        failure = failure_in(error)
         known = None if failure is None else error_of(failure)
         if code is grpc.StatusCode.UNAUTHENTICATED or isinstance(known, Unauthenticated):
-            return Unauthenticated(_UNKNOWN_TOKEN) if self._token else Unauthenticated()
+            return Unauthenticated(_UNKNOWN_TOKEN) if self._access.token else Unauthenticated()
         if known is not None:
             return known
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
@@ -231,11 +179,11 @@ def is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-class _GivenUp(BrokerUnavailable):
+class ChannelGivenUp(BrokerUnavailable):
     """The broker sent nothing for too long, and the client closed the connection."""
 
 
-def _failure_of(error: aio.AioRpcError) -> pb.Failure | None:
+def failure_in(error: aio.AioRpcError) -> pb.Failure | None:
     """The failure that the broker itself sent."""
     for key, value in error.trailing_metadata() or ():
         if key == FAILURE_KEY:
@@ -245,6 +193,6 @@ def _failure_of(error: aio.AioRpcError) -> pb.Failure | None:
     return None
 
 
-def _may_have_left(error: ChronolineError) -> bool:
+def may_have_left(error: ChronolineError) -> bool:
     """Whether the request may have reached a broker: gRPC has no code for that, only a text."""
     return isinstance(error, BrokerUnavailable) and "failed to connect" not in str(error).lower()

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from chronoline.client.connection import Connection
+from chronoline.client.brokers import Brokers
 from chronoline.client.leases import AsyncLease
 from chronoline.client.outcomes import Outcome
 from chronoline.client.requests import RequestKind, change_bytes
@@ -72,9 +72,10 @@ class ConsumerStream(Stream):
     method = "Consume"
     frame_type = pb.ConsumerFrame
     reply_type = pb.ConsumerReply
+    kind = pb.PreferRequest.KIND_CONSUMER
 
-    def __init__(self, connection: Connection, name: str, *, timeout_s: float) -> None:
-        super().__init__(connection, name, timeout_s=timeout_s)
+    def __init__(self, brokers: Brokers, name: str, *, timeout_s: float) -> None:
+        super().__init__(brokers, name, timeout_s=timeout_s)
         self._subscriptions: dict[int, _Subscription] = {}
         self._early: list[tuple[int, int, AsyncLease]] = []  # a heap by due
         self._order = 0
@@ -96,6 +97,7 @@ class ConsumerStream(Stream):
         future = asyncio.get_running_loop().create_future()
         subscription = _Subscription(topic, lease_ms, prefetch, future)
         self._subscriptions[topic.uid] = subscription
+        self._topic_uid = self._topic_uid or topic.uid
         self.open()
         if self._ready:
             self._ask_for(subscription)

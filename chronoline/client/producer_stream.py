@@ -35,6 +35,7 @@ class ProducerStream(Stream):
     method = "Produce"
     frame_type = pb.ProducerFrame
     reply_type = pb.ProducerReply
+    kind = pb.PreferRequest.KIND_PRODUCER
 
     def _request_frame(
         self, kind: RequestKind, items: Sequence[Any], seq: int, *, again: bool

@@ -6,6 +6,9 @@ one: ids are made before the first attempt, and the store does nothing twice. A 
 again* or *unknown* is repeated too, until the time-out of the request. Then it is *unknown* if any part of it
 left, else the broker is *unavailable*. A request that is refused as a whole is *unknown* too if another part
 of it, or an earlier attempt, may have been done.
+
+A stream that breaks opens again at another broker, if there is one (`brokers`), and so does one whose broker
+suggests to move: it lets requests under way be answered, and takes the held leases along.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from typing import Any, ClassVar
 from grpc import aio
 
 from chronoline.client.broker_time import BrokerTime, monotonic_us
-from chronoline.client.connection import BACKOFF, Connection, is_cancelled
+from chronoline.client.brokers import BACKOFF, Brokers
+from chronoline.client.connection import Connection, is_cancelled
 from chronoline.client.outcomes import Outcome, read_answer
 from chronoline.client.requests import FrameLimits, Part, Request, RequestQueue
 from chronoline.core.errors import (
@@ -51,6 +55,10 @@ _SHORTEST_PING_S = 0.05
 _LAST_ANSWERS_S = 2.0
 _LAST_WORDS_S = 1.0
 _WELCOME_S = 10.0
+_WELCOME_IN_CLUSTER_S = 2.0
+"""The first wait for a welcome while there is another broker to go to; it doubles with each failure."""
+_SILENCE_IN_CLUSTER_S = 3.0
+"""A broker that sends nothing for this time, and for three pings, is left while there is another one."""
 _GOODBYE_S = 1.0
 _BUSY_REST_S = 0.2
 _FINAL = (Unauthenticated, ConsumerReplaced, ClientClosed)
@@ -63,9 +71,17 @@ class Stream(ABC):
     method: ClassVar[str]
     frame_type: ClassVar[Any]
     reply_type: ClassVar[Any]
+    kind: ClassVar[pb.PreferRequest.Kind]
 
-    def __init__(self, connection: Connection, name: str, *, timeout_s: float) -> None:
-        self._connection = connection
+    def __init__(self, brokers: Brokers, name: str, *, timeout_s: float) -> None:
+        self._brokers = brokers
+        self._connection: Connection = brokers.at(brokers.book.known[0])
+        """To the broker of the stream; before that, to the one that is tried first."""
+        self._topic_uid = 0
+        """The topic by which a broker is preferred: the first one."""
+        self._move_to = ""
+        self._moving = asyncio.Event()
+        self._failures = 0
         self.name = name
         """The requested name; after the welcome, the name from the broker."""
         self._instance = new_id()
@@ -105,6 +121,7 @@ class Stream(ABC):
             raise self.failure
         if not items:
             return []
+        self._topic_uid = self._topic_uid or kind.topic_uid
         loop = asyncio.get_running_loop()
         sizes_bytes = [self._size_bytes(kind, item) for item in items]
         request = Request(kind, items, sizes_bytes, loop.create_future(), again=again)
@@ -116,6 +133,11 @@ class Stream(ABC):
         finally:
             timer.cancel()
             self._queue.drop(request)
+
+    @property
+    def address(self) -> str:
+        """The broker that it uses, or tries."""
+        return self._connection.address
 
     def open(self) -> None:
         if self._running is None:
@@ -178,7 +200,9 @@ class Stream(ABC):
 
     @property
     def _hello(self) -> pb.Hello:
-        return pb.Hello(name=self.name, version=VERSION, instance=self._instance)
+        return pb.Hello(
+            name=self.name, version=VERSION, instance=self._instance, rack=self._brokers.rack
+        )
 
     # The interface for subclasses
 
@@ -211,9 +235,14 @@ class Stream(ABC):
     async def _run(self) -> None:
         waits = Waits(BACKOFF)
         while not self._closed:
-            generation = self._connection.generation
+            generation = -1  # of no channel
             try:
+                self._connection = await self._choose()
+                generation = self._connection.generation
                 await self._live(waits)
+            except _Moved as error:
+                self._interrupted(error)
+                continue
             except (Exception, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError) and is_cancelled():
                     raise
@@ -224,9 +253,19 @@ class Stream(ABC):
                 if isinstance(known, _FINAL) or isinstance(error, InvalidInput):
                     self._fail(known)
                     return
+                self._failures += 1
+                self._brokers.failed(self._connection.address)
                 self._interrupted(known)
-            if not self._closed:
+            if self._brokers.all_failed:
                 await asyncio.sleep(waits.next())  # before it reopens
+
+    async def _choose(self) -> Connection:
+        """The connection for the next stream: where the broker suggested to move, or the preferred one."""
+        suggested, self._move_to = self._move_to, ""
+        self._moving.clear()
+        if suggested:
+            return self._brokers.at(suggested)
+        return await self._brokers.choose(self.kind, self._topic_uid)
 
     def _known(self, error: BaseException) -> ChronolineError:
         """The error for waiting requests."""
@@ -245,10 +284,11 @@ class Stream(ABC):
         tasks: list[asyncio.Task[None]] = []
         try:
             replies = call.__aiter__()
-            async with asyncio.timeout(_WELCOME_S):
+            async with asyncio.timeout(self._welcome_s):
                 await call.write(self.frame_type(hello=self._hello))
                 behind_welcome = await self._take_welcome(replies)
-            self._connection.reached = True
+            self._brokers.answered(self._connection.address)
+            self._failures = 0
             waits.reset()
             tasks += map(
                 asyncio.create_task,
@@ -257,12 +297,14 @@ class Stream(ABC):
                     self._write(call),
                     self._ping(),
                     self._open_up(),
+                    self._move(),
                 ),
             )
             running: set[asyncio.Task[None]] = set(tasks)
             while running:
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                if any(task.exception() for task in done):
+                errors = filter(None, (task.exception() for task in done))
+                if any(not isinstance(error, _Moved) for error in errors):
                     # Writing fails before the broker's last frame is read, which has the reason.
                     await asyncio.wait(tasks[:1], timeout=_LAST_WORDS_S)
                     done |= {each for each in tasks[:1] if each.done()}
@@ -274,6 +316,28 @@ class Stream(ABC):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             call.cancel()
+
+    @property
+    def _welcome_s(self) -> float:
+        """How long to wait for a welcome. Under load all brokers may be slow, so it grows."""
+        if not self._brokers.has_others:
+            return _WELCOME_S
+        return min(_WELCOME_S, _WELCOME_IN_CLUSTER_S * 2.0 ** min(self._failures, 3))
+
+    async def _move(self) -> None:
+        """Leaves for the suggested broker, when the requests under way are answered."""
+        await self._moving.wait()
+        self._ready = False
+        under_way = {part.request.future for parts in self._sent.values() for part in parts}
+        if under_way:
+            await asyncio.wait(under_way, timeout=_LAST_ANSWERS_S)
+        raise _Moved(f"the stream moves to {self._move_to}")
+
+    def _suggested(self, move: pb.MoveTo) -> None:
+        if move.address != self._connection.address and self._brokers.accepts(move.address):
+            logger.info("moving to the broker at %s: %s", move.address, move.message)
+            self._move_to = move.address
+            self._moving.set()
 
     async def _open_up(self) -> None:
         await self._welcomed()
@@ -290,6 +354,7 @@ class Stream(ABC):
             if reply.WhichOneof("what") == "welcome":
                 self.name = reply.welcome.name
                 self.limits = reply.welcome.limits
+                self._brokers.learn(self._connection.address, reply.welcome.others)
                 return reply.more  # type: ignore[no-any-return]  # of either kind
         raise BrokerUnavailable("the broker ended the stream before it said welcome")
 
@@ -369,12 +434,14 @@ class Stream(ABC):
 
     async def _ping(self) -> None:
         interval_s = max(self.limits.ping_interval_ms / 1000, _SHORTEST_PING_S)
-        timeout_s = self.limits.ping_timeout_ms / 1000
         while True:
             self.ping()
             await asyncio.sleep(interval_s)
             # Counted, not measured: while our own loop is busy, no frame can arrive either.
             self._unheard += 1
+            timeout_s = self.limits.ping_timeout_ms / 1000
+            if self._brokers.has_others:
+                timeout_s = min(timeout_s, max(_SILENCE_IN_CLUSTER_S, 3 * interval_s))
             if timeout_s and self._unheard * interval_s > timeout_s:
                 raise TimeoutError
 
@@ -407,6 +474,12 @@ class Stream(ABC):
         elif what == "go_away":
             self._leaving = _leaving(reply.go_away)  # requests under way are still answered
             self._ready = False
+            if reply.go_away.others:
+                self._brokers.learn(self._connection.address, reply.go_away.others)
+        elif what == "move_to":
+            self._suggested(reply.move_to)
+        elif what == "known_brokers":
+            self._brokers.learn(self._connection.address, reply.known_brokers.others)
         elif reply.seq in self._sent:
             self._answered(reply, self._sent.pop(reply.seq))
         else:
@@ -474,6 +547,10 @@ class Stream(ABC):
         del self._resting[part]
         if not part.request.done and not self._closed:
             self._enqueue(part)
+
+
+class _Moved(BrokerUnavailable):
+    """The stream ends because it opens again at the broker that was suggested."""
 
 
 def _leaving(go_away: pb.GoAway) -> ChronolineError:

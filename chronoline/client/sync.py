@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from chronoline.client.aio import DEFAULT_PREFETCH, DEFAULT_TIMEOUT_S, AsyncClient
+from chronoline.client.cluster import Cluster
 from chronoline.client.event_loop import Home, run_in
 from chronoline.client.leases import AsyncLease
 from chronoline.client.messages import DeadLetter, Forecast, Headers, Message, ToSend
@@ -174,24 +175,28 @@ class Client(Closable):
 
     It connects at its first use, and reconnects by itself. It repeats a request until it is answered or
     `timeout` seconds are over: then it raises `OutcomeUnknown` if the request may have happened, and
-    `BrokerUnavailable` if it has not. If no broker ever answered, it raises at once. `address` and `token`
-    default to `CHRONOLINE_ADDRESS` and `CHRONOLINE_TOKEN`.
+    `BrokerUnavailable` if it has not. If no broker ever answered, it raises at once. `address` is that of a
+    broker, or of several, as a list or separated by commas: while one of them answers, it learns the others
+    of the cluster from it, and goes to another when one is lost. `address` and `token` default to
+    `CHRONOLINE_ADDRESS` and `CHRONOLINE_TOKEN`.
     """
 
     def __init__(
         self,
-        address: str | None = None,
+        address: str | Iterable[str] | None = None,
         *,
         token: str | None = None,
         producer_group: str = DEFAULT_PRODUCER_GROUP,
         tls: bool | str | Path = False,
         insecure: bool = False,
         timeout: Delay = DEFAULT_TIMEOUT_S,
+        rack: str = "",
     ) -> None:
         """`producer_group` owns the sent messages. `tls` is true, or the authority to trust (PEM).
 
         Without TLS it sends a token to this machine only, unless `insecure` (or `CHRONOLINE_INSECURE=1`)
-        declares the network trusted.
+        declares the network trusted. `rack` says where the client runs: its brokers are those of the same
+        rack if there is a choice, and consumers of other racks serve its messages if its rack is lost.
         """
         self._inner = AsyncClient(
             address,
@@ -200,6 +205,7 @@ class Client(Closable):
             tls=tls,
             insecure=insecure,
             timeout=timeout,
+            rack=rack,
         )
         self._home = Home(self._inner.close)
 
@@ -223,6 +229,10 @@ class Client(Closable):
     def topics(self) -> list[Topic]:
         """All topics, by name."""
         return self._run(self._inner.topics())
+
+    def cluster(self) -> Cluster:
+        """The brokers with their health and load, and the consumers of all topics with their buckets."""
+        return self._run(self._inner.cluster())
 
     def delete_topic(self, name: str) -> bool:
         """Deletes a topic and everything on it; false if it was deleted already."""

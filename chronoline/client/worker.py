@@ -109,7 +109,7 @@ class Worker:
 
     def __init__(
         self,
-        address: str | None = None,
+        address: str | Iterable[str] | None = None,
         *,
         token: str | None = None,
         tls: bool | str | Path = False,
@@ -118,15 +118,18 @@ class Worker:
         concurrency: int = 16,
         lease: Delay = 30.0,
         retry: Retry | None = None,
+        rack: str = "",
     ) -> None:
         """`concurrency` is the number of handlers that run at a time, for all topics together.
 
         `lease` is the duration of a lease, which is renewed while its handler runs. `consumer` is a name that
-        a restarted worker uses again, to continue with its live leases.
+        a restarted worker uses again, to continue with its live leases. `address` can name several brokers,
+        and `rack` says where the worker runs, as in `Client`.
         """
         check_count("concurrency", concurrency)
         self._address, self._token, self._tls = address, token, tls
         self._insecure = insecure
+        self._rack = rack
         self._consumer = consumer
         self._concurrency = concurrency
         self._lease_s = lease_length_ms(lease) / 1000
@@ -175,7 +178,11 @@ class Worker:
         threads = ThreadPoolExecutor(self._concurrency, "chronoline-handler")
         try:
             async with AsyncClient(
-                self._address, token=self._token, tls=self._tls, insecure=self._insecure
+                self._address,
+                token=self._token,
+                tls=self._tls,
+                insecure=self._insecure,
+                rack=self._rack,
             ) as client:
                 subscribing = asyncio.create_task(self._subscribe(client))
                 if await _first(subscribing, stopping):

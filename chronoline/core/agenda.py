@@ -16,6 +16,12 @@ stretch cannot wait for the tick and is reserved at once. Without any word it lo
 `max_sleep_ms`, which bounds what a lost notice can cost. If the clock was put back since, nothing of that
 holds, and it reserves at once.
 
+Where a search begins. Index entries of messages that are gone lie before those that are due, and a search
+from the beginning of time passes all of them. So after a reservation that left nothing before a moment, the
+next one begins there. It begins at the beginning again after a notice of a message that is due by then, after
+anything that makes the past uncertain (a failure, other ranges, another window, a clock that was put back),
+and every `FROM_START_MS`, for a lost notice.
+
 A window. An agenda that serves one begins to reserve `reserve_ahead_ms` before its start, covers nothing that
 falls due at its end or later, and does not reserve after the end.
 
@@ -39,6 +45,19 @@ DEFAULT_MOST_BYTES = 512 * 1024 * 1024
 DEFAULT_RESERVE_AHEAD_MS = 100
 DEFAULT_MAX_SLEEP_MS = 9_000
 """A little less than how far ahead stores give notice (10 s): what was put further away is seen in time."""
+FROM_START_MS = 2_000
+MOST_GATHER_MS = 10
+_DENSE_PER_MS = 6
+
+
+def gather_ms(delivered: int, since_ms: int) -> int:
+    """How long messages gather after some were delivered, `since_ms` after those before.
+
+    A request to the output for each millisecond costs more than its messages. So the denser the traffic, the
+    longer they gather; below six messages a millisecond each leaves when it is due.
+    """
+    per_ms = delivered // max(1, since_ms)
+    return 0 if per_ms < _DENSE_PER_MS else min(per_ms, MOST_GATHER_MS)
 
 
 class Agenda:
@@ -87,6 +106,9 @@ class Agenda:
         self._tick_at = 0
         # The next reservation, as far as is known; None means at once.
         self._reserve_at: int | None = None
+        # Nothing is left before the first of these moments, which is trusted until the second.
+        self._clear_ms = 0
+        self._from_start_at = 0
         # The window; None is no bound.
         self._start_ms: int | None = None
         self._end_ms: int | None = None
@@ -121,6 +143,7 @@ class Agenda:
     def serve(self, start_ms: int, end_ms: int) -> None:
         """Serve this window from now on: its first reservation is due at its start."""
         self._start_ms, self._end_ms = start_ms, end_ms
+        self._clear_ms = 0
         self._horizon = -1
         self._reserve_at = None
 
@@ -154,11 +177,23 @@ class Agenda:
         else:
             self._reserve_at = min(latest, max(self._in_reach_at(next_ts), self._tick_at))
 
+    def cleared(self, until_ms: int, *, since_ms: int, now_ms: int) -> None:
+        """A reservation at `now_ms`, whose search began at `since_ms`, left nothing before `until_ms`."""
+        self._clear_ms = until_ms
+        if not since_ms:
+            self._from_start_at = now_ms + FROM_START_MS
+
+    def since_ms(self, now_ms: int) -> int:
+        """Where the search of the next reservation begins."""
+        return self._clear_ms if self._known_at <= now_ms < self._from_start_at else 0
+
     def noticed(self, due: int | None) -> bool:
         """A message was put at `due`; None if its time is unknown, so that the store must be asked.
 
         Returns whether the next reservation is earlier by that.
         """
+        if due is None or due <= max(self._horizon, self._clear_ms):
+            self._clear_ms = 0
         if self._reserve_at is None:
             return False
         if due is None or due <= self._horizon:
@@ -180,6 +215,7 @@ class Agenda:
         """The store could not be asked: reserve again at this moment, or when a notice says more."""
         self._known_at = now_ms
         self._reserve_at = until_ms
+        self._clear_ms = 0
 
     def reserve_at(self, now_ms: int) -> int | None:
         """When to reserve next; `now_ms` or earlier means now.

@@ -11,27 +11,15 @@ from typing import Any, NamedTuple
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_BATCH, batch_problem
 from chronoline.core.message import Lease, LeaseTime
-from chronoline.core.permissions import Operation
+from chronoline.core.permissions import TRAITS, Effect, Operation, Role, changes_with
 
-LEASE_OPERATIONS = frozenset(
-    {
-        Operation.EXTEND,
-        Operation.RELEASE,
-        Operation.RETRY,
-        Operation.BURY,
-        Operation.UNRESERVE,
-        Operation.ACK,
-    }
-)
-"""Changes that the holder of a live lease makes."""
-DELETIONS = frozenset({Operation.ACK, Operation.CANCEL, Operation.DISCARD})
-CHANGES = LEASE_OPERATIONS | {
-    Operation.RESCHEDULE,
-    Operation.CANCEL,
-    Operation.REDRIVE,
-    Operation.DISCARD,
-}
+CHANGES = frozenset(TRAITS)
 """Operations that change messages one by one."""
+LEASE_OPERATIONS = changes_with(Role.HOLDER)
+"""Changes that the holder of a live lease makes."""
+EXTENSIONS = changes_with(Effect.EXTENDS)
+"""Changes after which the holder still has the lease."""
+DELETIONS = changes_with(Effect.DELETES)
 _SYSTEM = "system"
 """The name under which dead letters are changed. No guard reads it."""
 

@@ -15,6 +15,9 @@ requests to the store. A command is under way until the shell passes in the even
     Settle    settled(...)                           or failed(...)
     Extend    extended(...), lost(...)               or failed(...)
 
+Backups. While the consumer is idle (it may hold more, and its own ranges have no more for now) it is served
+from its backup ranges, too: `core.backup` decides when.
+
 Unknown outcomes. A reservation without an answer may have leased messages without a holder. Its session
 names the rows: the delivery asks which they are, at once and again when the server can no longer carry the
 statement out, and gives them back. It never repeats the reservation. A settling or an extension without an
@@ -35,6 +38,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from chronoline.core.agenda import Agenda
+from chronoline.core.backup import BackupRanges
 from chronoline.core.change import Change
 from chronoline.core.errors import ChronolineError, OutcomeUnknown
 from chronoline.core.limits import WRITE_BOUND_MS
@@ -62,6 +66,10 @@ class Reserve:
     reach_ms: int
     lease_ms: int
     asked_ms: int
+    since_ms: int = 0
+    """Nothing is left before this moment, as far as is known."""
+    is_backup: bool = False
+    """These are ranges of other consumers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +156,7 @@ class Delivery:
         self.session = session
         self.consumer = consumer
         self.ranges = tuple(ranges)
+        self.backups = BackupRanges()
         self.lease_ms = lease_ms
         self.credit = credit
         self.gate = gate
@@ -168,6 +177,8 @@ class Delivery:
         self._weights: dict[str, int] = {}
         self._lapsed: list[Lease] = []
         self._reserving: Reserve | None = None
+        self._is_idle = False  # the last reservation in the own ranges left nothing there
+        self._has_found = False  # the last reservation found messages
         self._is_granted = False  # the reservation that is under way was answered
         self._late: set[str] = set()
         self._unanswered: list[_Unanswered] = []
@@ -182,7 +193,8 @@ class Delivery:
 
     @property
     def can_reserve(self) -> bool:
-        return bool(self.ranges) and not (self.ending or self.closed or self.paused)
+        has_ranges = bool(self.ranges or self.backups.ranges)
+        return has_ranges and not (self.ending or self.closed or self.paused)
 
     @property
     def wanted(self) -> int:
@@ -196,11 +208,21 @@ class Delivery:
             return None
         if self._is_stuck(now_ms) or self._is_behind(now_ms):
             return None
-        reserve_at = self.agenda.reserve_at(now_ms)
+        reserve_at = self._earliest(now_ms)
         if reserve_at is None or self.gate is None or self.gate.is_open:
             return reserve_at
         opens_at = self.gate.opens_at(now_ms)  # one at a time while the output fails
         return None if opens_at is None or self.agenda else max(reserve_at, opens_at)
+
+    def _earliest(self, now_ms: int) -> int | None:
+        own_at = self.agenda.reserve_at(now_ms) if self.ranges else None
+        backup_at = self.backups.look_at(now_ms) if self._is_free else None
+        return min((each for each in (own_at, backup_at) if each is not None), default=None)
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether it can be served from its backup ranges."""
+        return self._is_idle or not self.ranges
 
     def _is_stuck(self, now_ms: int) -> bool:
         """Whether a hand-over takes too long, so that others should serve the rest."""
@@ -220,14 +242,20 @@ class Delivery:
         reserve_at = self.reserve_at(now_ms)
         if reserve_at is None or reserve_at > now_ms:
             return None
-        self.heard, self._is_granted = None, False
+        own_at = self.agenda.reserve_at(now_ms) if self.ranges else None
+        is_backup = own_at is None or own_at > now_ms  # the own ranges come first
+        self._is_granted = False
+        if not is_backup:
+            self.heard = None
         self._reserving = Reserve(
             session=self.session.new_grant(),
-            ranges=self.ranges,
+            ranges=(self.backups.next_range,) if is_backup else self.ranges,
             limit=self.wanted,
-            reach_ms=self.agenda.reach_ms(now_ms),
+            reach_ms=0 if is_backup else self.agenda.reach_ms(now_ms),
             lease_ms=self.lease_ms,
             asked_ms=now_ms,
+            since_ms=0 if is_backup else self.agenda.since_ms(now_ms),
+            is_backup=is_backup,
         )
         return self._reserving
 
@@ -242,14 +270,26 @@ class Delivery:
         if not is_current or self.closed or self.paused:
             self.give_back([each.lease for each in leased])
             return False
-        self.agenda.reserved(leased, next_ts=None, more=True, now_ms=command.asked_ms)
+        if leased or not command.is_backup:
+            self.agenda.reserved(leased, next_ts=None, more=True, now_ms=command.asked_ms)
+        self._has_found = bool(leased)
         return True
 
-    def completed(self, command: Reserve, *, next_ts: int | None, more: bool) -> None:
-        """The reservation is over; the next message is due at `next_ts`, or `more` are due already."""
+    def completed(
+        self, command: Reserve, *, next_ts: int | None, more: bool, clear_ms: int = 0
+    ) -> None:
+        """The reservation is over; the next message is due at `next_ts`, or `more` are due already.
+
+        It left nothing before `clear_ms`, if that is known.
+        """
         if self._reserving is command:
             self._reserving = None
+        if command.is_backup:
+            self.backups.looked(found=self._has_found, next_ts=next_ts, now_ms=command.asked_ms)
+            return
+        self._is_idle = not more
         self.agenda.reserved((), next_ts=next_ts, more=more, now_ms=command.asked_ms)
+        self.agenda.cleared(clear_ms, since_ms=command.since_ms, now_ms=command.asked_ms)
         if self.heard is not None:
             self.agenda.noticed(self.heard)
 
@@ -263,6 +303,7 @@ class Delivery:
         if self._reserving is command:
             self._reserving = None
             self.agenda.postponed(until_ms, now_ms=now_ms)
+            self.backups.postponed(until_ms)
 
     def noticed(self, due: int | None) -> bool:
         """A message was put at `due`; None if its time is unknown, so that the store must be asked.
@@ -271,12 +312,15 @@ class Delivery:
         """
         at_ms = -1 if due is None else due
         self.heard = at_ms if self.heard is None else min(self.heard, at_ms)
-        return self.agenda.noticed(due)
+        is_earlier = self.backups.noticed(due) and self._is_free
+        return self.agenda.noticed(due) or is_earlier
 
-    def cover(self, ranges: Sequence[BucketRange]) -> None:
+    def cover(self, ranges: Sequence[BucketRange], backups: Sequence[BucketRange] = ()) -> None:
         """Reserves in these ranges from now on; held messages of other ranges are still delivered."""
+        self.backups.cover(backups)
         if tuple(ranges) != self.ranges:
             self.ranges = tuple(ranges)
+            self._is_idle = False
             self.agenda.noticed(None)
 
     # Delivering

@@ -42,6 +42,10 @@ class TopicExists(ChronolineError):
     """A topic of that name exists already, or is still being deleted."""
 
 
+class TopicNotReady(ChronolineError):
+    """The topic is still being created; nothing was changed. Try again."""
+
+
 class TopicPiped(InvalidInput):
     """A pipe fires the topic, which takes no consumers beside it."""
 
@@ -75,6 +79,10 @@ class StoreBusy(StoreUnavailable):
     """The store is locked by another process; nothing was changed. Try again."""
 
 
+class RowsLocked(StoreBusy):
+    """Other transactions hold some of the messages; nothing was changed. Try again."""
+
+
 class StoreFull(StoreUnavailable):
     """The store has no room left; nothing was changed. Free some disk and try again."""
 
@@ -91,8 +99,28 @@ class SchemaTooNew(StoreError):
     """The database was written by a newer Chronoline. Upgrade this one, or open another database."""
 
 
+class CoordinationError(ChronolineError):
+    """The coordination service failed."""
+
+
+class CoordinationUnavailable(CoordinationError):
+    """The coordination service cannot be reached; nothing was changed. Try again."""
+
+
+class CommitUnknown(CoordinationError):
+    """The coordination service did not answer: the commit may have been made or not. Look, or ask again."""
+
+
+class SessionLost(CoordinationError):
+    """The broker's session with the coordination service has ended; nothing was changed."""
+
+
 class BrokerUnavailable(ChronolineError):
     """The broker cannot be reached, or is stopping; nothing was changed. Try again."""
+
+
+class WrongBroker(ChronolineError):
+    """The broker does not have the role that the request needs; nothing was changed. Ask another one."""
 
 
 class TooMuch(ChronolineError):

@@ -37,8 +37,10 @@ class NewMessage:
 
 def content_bytes(body: bytes | None, key: bytes | None, headers: Iterable[Header]) -> int:
     """The size of the content of a message or an event; its other fields are small."""
-    named = sum(len(name) + len(value or b"") for name, value in headers)
-    return len(body or b"") + len(key or b"") + named
+    size = len(body or b"") + len(key or b"")
+    for name, value in headers:
+        size += len(name) + len(value or b"")
+    return size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,6 +109,8 @@ class Grant:
     """Requested ids without a lease, and messages that went to the dead letters instead."""
     more: bool = False
     """The limit was reached, so there may be more to lease right now."""
+    clear_ms: int = 0
+    """Nothing is left to lease before this moment; 0 if that is not known."""
     at: int = 0
     """When it was granted, by the clock that granted it."""
 

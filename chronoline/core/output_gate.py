@@ -16,8 +16,10 @@ DEFAULT_SHUT_MS = 200
 class OutputGate:
     """Open at first."""
 
-    def __init__(self, shut_ms: int = DEFAULT_SHUT_MS) -> None:
-        self._shut_ms = shut_ms
+    def __init__(self, shut_ms: int = DEFAULT_SHUT_MS, *, longest_ms: int = 0) -> None:
+        """Each failed trial doubles the time for which it is shut, up to `longest_ms`."""
+        self._first_ms = self._shut_ms = shut_ms
+        self._longest_ms = max(shut_ms, longest_ms)
         self._shut_until: int | None = None  # None: open
         self._on_trial = False
 
@@ -46,6 +48,8 @@ class OutputGate:
 
     def failed(self, now_ms: int) -> None:
         """The output failed as a whole."""
+        if self._on_trial:
+            self._shut_ms = min(2 * self._shut_ms, self._longest_ms)
         self._shut_until = now_ms + self._shut_ms
         self._on_trial = False
 
@@ -54,5 +58,6 @@ class OutputGate:
         self._on_trial = False
 
     def succeeded(self) -> None:
+        self._shut_ms = self._first_ms
         self._shut_until = None
         self._on_trial = False

@@ -1,14 +1,18 @@
-"""Permissions: the table of role, operation and state of a message, as data.
+"""Operations on messages, as data: who may do them in which state, and the traits of those that are changes.
 
-Every engine keeps this table in the write itself. The memory engine asks it directly; the SQL engines
-say the same in their conditions, and use it to name the reason of a refusal. One test walks the whole
+Every engine keeps the table of permissions in the write itself. The memory engine asks it directly; the SQL
+engines say the same in their conditions, and use it to name the reason of a refusal. One test walks the whole
 product role x operation x state on every engine.
+
+The traits are for the layers that treat changes by their kind: the guards of the stores, the broker and its
+metrics, the command. A new operation with traits that others have already needs no code there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 
 from chronoline.core.outcome import Refusal
 from chronoline.core.status import Life, Row, State, state_of
@@ -40,6 +44,70 @@ class Operation(StrEnum):
     PURGE = "purge"
     REDRIVE = "redrive"
     DISCARD = "discard"
+
+
+class Effect(Enum):
+    """The state in which a change leaves its message."""
+
+    EXTENDS = auto()
+    """Leased, until another time."""
+    MOVES = auto()
+    """On its timeline, not leased: at the change's time, or without one at a time that the write finds."""
+    RETRIES = auto()
+    """Like `MOVES`; after the last attempt like `BURIES`."""
+    BURIES = auto()
+    """Among the dead letters."""
+    DELETES = auto()
+    """Deleted. Besides its query, each SQL engine has one for topics without a dedupe time: `NAME_remove`."""
+
+
+class NewTime(Enum):
+    """The time that a change takes."""
+
+    NONE = auto()
+    ANY = auto()
+    """Also one in the past. A delay begins when the broker gets the request."""
+    AHEAD = auto()
+    """At least `MIN_LEASE_MS` ahead. A delay begins at the store's write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """The kind of a change, for the layers that have no rule for its operation by name."""
+
+    role: Role
+    """The role that may make it: the holder of a live lease, the owner, or the system for dead letters."""
+    effect: Effect
+    time: NewTime = NewTime.NONE
+    counted_as: str = ""
+    """The `op` under which metrics count the messages; empty if they do not."""
+
+
+TRAITS: Mapping[Operation, Traits] = {
+    Operation.EXTEND: Traits(Role.HOLDER, Effect.EXTENDS, NewTime.AHEAD, "extend"),
+    Operation.RELEASE: Traits(Role.HOLDER, Effect.MOVES, NewTime.AHEAD, "released"),
+    Operation.RETRY: Traits(Role.HOLDER, Effect.RETRIES, NewTime.AHEAD, "released"),
+    Operation.BURY: Traits(Role.HOLDER, Effect.BURIES, counted_as="buried"),
+    Operation.UNRESERVE: Traits(Role.HOLDER, Effect.MOVES, counted_as="unreserved"),
+    Operation.ACK: Traits(Role.HOLDER, Effect.DELETES, counted_as="delete"),
+    Operation.RESCHEDULE: Traits(Role.OWNER, Effect.MOVES, NewTime.ANY, "rescheduled"),
+    Operation.CANCEL: Traits(Role.OWNER, Effect.DELETES, counted_as="delete"),
+    Operation.REDRIVE: Traits(Role.SYSTEM, Effect.MOVES, NewTime.ANY),
+    Operation.DISCARD: Traits(Role.SYSTEM, Effect.DELETES),
+}
+"""The operations that change messages one by one.
+
+Each change of owners is a command, a function of its name in `cli.messages`. The help keeps this order.
+"""
+
+
+def changes_with(trait: Role | Effect | NewTime) -> frozenset[Operation]:
+    """The changes that have a trait."""
+    return frozenset(
+        each
+        for each, traits in TRAITS.items()
+        if trait in (traits.role, traits.effect, traits.time)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ store gives each to one of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from chronoline.core.ranges import BucketRange
 
@@ -18,15 +19,15 @@ def deal_ranges(members: Iterable[str], buckets: int) -> dict[str, BucketRange]:
     empty range.
     """
     names = sorted(set(members))
-    if not names:
-        return {}
-    edges = [_edge(place, len(names), buckets) for place in range(len(names) + 1)]
-    return {name: BucketRange(edges[place], edges[place + 1]) for place, name in enumerate(names)}
+    return dict(zip(names, even_ranges(len(names), buckets), strict=True))
 
 
-def _edge(place: int, members: int, buckets: int) -> int:
-    """Where the range of a place begins: its part of the buckets, rounded half up."""
-    return (2 * place * buckets + members) // (2 * members)
+def even_ranges(pieces: int, buckets: int) -> list[BucketRange]:
+    """Neighbours that cover every bucket; their edges are rounded half up."""
+    if not pieces:
+        return []
+    edges = [(2 * place * buckets + pieces) // (2 * pieces) for place in range(pieces + 1)]
+    return [BucketRange(*edge) for edge in pairwise(edges)]
 
 
 def deal_buckets(members: Iterable[str], me: str, buckets: int) -> BucketRange:

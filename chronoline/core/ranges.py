@@ -36,3 +36,19 @@ def merge_ranges(ranges: Iterable[BucketRange], buckets: int) -> list[BucketRang
         else:
             merged.append(BucketRange(start, stop))
     return merged
+
+
+def cut_ranges(
+    ranges: Iterable[BucketRange], by: BucketRange
+) -> tuple[list[BucketRange], list[BucketRange]]:
+    """The parts of these ranges inside and outside of another one; empty parts are left out."""
+    inside: list[BucketRange] = []
+    outside: list[BucketRange] = []
+    for start, stop in ranges:
+        low, high = min(max(start, by.start), stop), max(min(stop, by.stop), start)
+        if low >= high:
+            outside.append(BucketRange(start, stop))
+            continue
+        inside.append(BucketRange(low, high))
+        outside += [BucketRange(start, low), BucketRange(high, stop)]
+    return inside, [each for each in outside if each.start < each.stop]

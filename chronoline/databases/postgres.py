@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from chronoline.core.errors import (
     InvalidInput,
     OutcomeUnknown,
+    RowsLocked,
     SchemaTooNew,
     StoreBusy,
     StoreClosed,
@@ -63,6 +64,8 @@ _SESSION_SETTINGS = {
     "max_parallel_workers_per_gather": "0",
     # A longer statement fails, with nothing changed, before the client gives up on its answer.
     "statement_timeout": "50s",
+    # A client that freezes within a transaction, or whose machine does, holds its rows no longer.
+    "idle_in_transaction_session_timeout": "10s",
     "default_transaction_isolation": "read committed",
 }
 
@@ -70,10 +73,6 @@ _SESSION_SETTINGS = {
 Connection = psycopg.Connection[tuple[Any, ...]]
 Row = tuple[Any, ...]
 Answer = TypeVar("Answer")
-
-
-class RowsLocked(StoreBusy):
-    """Other transactions hold some of the rows; nothing was changed. Try again."""
 
 
 class _ImpatientConnection(psycopg.Connection[tuple[Any, ...]]):
@@ -233,6 +232,10 @@ class PostgresDatabase:
                 raise StoreBusy(
                     f"the server took too long; nothing was changed: {error}"
                 ) from error
+            except psycopg.errors.IdleInTransactionSessionTimeout as error:
+                raise StoreBusy(
+                    f"this process paused within the transaction; nothing was changed: {error}"
+                ) from error
             except psycopg.errors.ReadOnlySqlTransaction as error:
                 self._pool.drain()  # the server has become a standby; another may have taken over
                 raise StoreUnavailable(f"nothing was changed: {error}") from error
@@ -254,7 +257,7 @@ class PostgresDatabase:
         with connection.cursor(row_factory=tuple_row) as cursor:
             with connection.pipeline():
                 _set_local(connection, local)
-                cursor.execute(query.encode(), values)
+                cursor.execute(query.encode(), values, binary=True)
             return cursor.fetchall() if cursor.description else []
 
     @contextmanager
@@ -395,7 +398,7 @@ def split_notify(url: str) -> tuple[str, bool]:
 def fetch(connection: Connection, query: str, values: dict[str, Any]) -> list[Row]:
     """The rows of one statement on a connection, whatever its row factory."""
     with connection.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(query.encode(), values)
+        cursor.execute(query.encode(), values, binary=True)
         return cursor.fetchall() if cursor.description else []
 
 

@@ -159,6 +159,7 @@ class Lane:
             lease_ms=command.lease_ms,
             reserve_ahead_ms=command.reach_ms,
             session=command.session,
+            since_ms=command.since_ms,
             now_ms=command.asked_ms,
         )
         with self.changed:
@@ -170,7 +171,9 @@ class Lane:
         if not grant.leased:  # the next message is probably not far from this one
             next_ts = self.store.next_ts(self.topic.uid, command.ranges)
         with self.changed:
-            self.delivery.completed(command, next_ts=next_ts, more=grant.more)
+            self.delivery.completed(
+                command, next_ts=next_ts, more=grant.more, clear_ms=grant.clear_ms
+            )
         return grant.leased
 
     def _do(self, chore: Chore) -> None:

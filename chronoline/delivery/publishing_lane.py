@@ -3,7 +3,8 @@
 Two threads share a `Delivery`. The *storing* thread, one for each window, reserves ahead, deletes
 acknowledged messages in batches, and sleeps in between on the store's watch (`delivery.lane`). The *firing*
 thread is the one that calls `run`: it sleeps until the next message is due, passes every due message to
-`publish`, and sleeps again. `publish` does not wait for the acknowledgement, which comes by `confirm`.
+`publish`, and sleeps again, in dense traffic for some milliseconds (`core.agenda.gather_ms`). `publish` does
+not wait for the acknowledgement, which comes by `confirm`.
 
 Confirmations come from any thread, one for each message, so they take no lock: they are appended to a queue
 that the storing thread empties from time to time. Held messages and those in flight are bounded together, in
@@ -35,7 +36,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
-from chronoline.core.agenda import Agenda
+from chronoline.core.agenda import MOST_GATHER_MS, Agenda, gather_ms
 from chronoline.core.delivery import Delivery, DeliveryOptions
 from chronoline.core.errors import InvalidInput, OutputUnavailable, StoreClosed, TopicNotFound
 from chronoline.core.message import LeasedMessage
@@ -153,6 +154,8 @@ class PublishingLane(Closable):
         self._changed = self._lane.changed  # guards all below
         self._firing = False  # the firing thread publishes
         self._over = False  # nothing more is published
+        self._handed_ms = 0  # when messages were last taken, and until when more gather
+        self._gather_until_ms = 0
         self._counts: Counter[str] = Counter()  # for the report on this window
         # Owned by the storing thread; moments in seconds are monotonic.
         self._end_ms = 0
@@ -241,16 +244,23 @@ class PublishingLane(Closable):
         while True:
             with self._changed:
                 now_ms = self._clock.now_ms()
-                handovers = self._take(now_ms)
+                gathers = 0 < self._gather_until_ms - now_ms <= MOST_GATHER_MS
+                handovers = [] if gathers else self._take(now_ms)
                 self._delivery.handing_since = now_ms if handovers else None
                 if not handovers:
                     if self._over:
                         return
-                    next_ms = self._delivery.deliver_at(now_ms)
+                    next_ms = (
+                        self._gather_until_ms if gathers else self._delivery.deliver_at(now_ms)
+                    )
                     self._changed.wait(
                         None if next_ms is None else self._clock.seconds_until(next_ms)
                     )
                     continue
+                self._gather_until_ms = now_ms
+                if len(handovers) < _AT_ONCE:  # else more are due
+                    self._gather_until_ms += gather_ms(len(handovers), now_ms - self._handed_ms)
+                self._handed_ms = now_ms
             self._hand_over(handovers)
 
     def _take(self, now_ms: int) -> list[Handover]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from chronoline.core.message import content_bytes
 from chronoline.log.events import Event
 from chronoline.log.partition_reader import LoneReader
 
 _BATCH_EVENTS = 500
 MOST_BYTES = 16 * 1024 * 1024
-"""Of values in one poll; the last one may exceed it."""
+"""Of values, keys and headers in one poll; the last event may exceed it."""
 
 Wait = Callable[[int, float], None]
 """Waits for an append after a count of appends, at most some seconds."""
@@ -30,8 +31,8 @@ class Follower:
     def poll(self, limit: int, timeout_s: float, most_bytes: int = MOST_BYTES) -> list[Event]:
         """The next events, at most `limit`; waits for the first. There may be none before the time is over.
 
-        The event with which the values reach `most_bytes` is the last. After an error events may be missing:
-        make a new follower then.
+        The event with which values, keys and headers reach `most_bytes` is the last. After an error events
+        may be missing: make a new follower then.
         """
         seen = self._count()
         events = self._take(limit, most_bytes)
@@ -55,5 +56,5 @@ class Follower:
             if event is None:
                 break
             events.append(event)
-            left_bytes -= len(event.value or b"")
+            left_bytes -= content_bytes(event.value, event.key, event.headers)
         return events

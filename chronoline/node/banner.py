@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping
 from chronoline.broker.auth import Door
 from chronoline.callbacks.address_guard import AddressGuard
 from chronoline.core.version import VERSION
-from chronoline.node.settings import DEFAULT_GRPC, NodeSettings
-
-_ANYWHERE = ("0.0.0.0", "::")
+from chronoline.node.settings import ANYWHERE, DEFAULT_GRPC, NodeSettings
 
 
 def banner(settings: NodeSettings, where: Mapping[str, str], door: Door) -> Iterator[str]:
@@ -24,6 +22,8 @@ def banner(settings: NodeSettings, where: Mapping[str, str], door: Door) -> Iter
         yield f"  timers  {where['timers']}   (POST /timers; /metrics)"
     if settings.has_broker:
         yield f"  store   {settings.shown_store}"
+        if settings.is_clustered:
+            yield f"  cluster {settings.shown_coordination}"
     yield f"  doors   {_doors(settings, door)}"
     yield callable_line(settings)
     if "timers" in where and AddressGuard(settings.may_call).allows("127.0.0.1"):
@@ -51,7 +51,7 @@ def _doors(settings: NodeSettings, door: Door) -> str:
 
 
 def _first_message(settings: NodeSettings, grpc: str, door: Door) -> Iterator[str]:
-    if settings.grpc_listener.host in _ANYWHERE:
+    if settings.grpc_listener.host in ANYWHERE:
         grpc = f"127.0.0.1:{grpc.rpartition(':')[2]}"
     if grpc != DEFAULT_GRPC:
         yield f"export CHRONOLINE_ADDRESS={grpc}"

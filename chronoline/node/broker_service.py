@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from chronoline.broker.auth import Door
 from chronoline.broker.carrier import Carrier
 from chronoline.broker.client_clocks import Timekeeper, average_seconds, wall_us_of
+from chronoline.broker.cluster.agreement import Agreement
+from chronoline.broker.cluster.clocks import ClusterClocks
+from chronoline.broker.cluster.member import ClusterMember, MemberOptions
 from chronoline.broker.context import BrokerContext
-from chronoline.broker.degradation import Degradations, DegradationType
+from chronoline.broker.degradation import Degradation, Degradations, DegradationType
+from chronoline.broker.gate import Gate, Work
+from chronoline.broker.grpc.producer_stream import ProducerClientStream
 from chronoline.broker.grpc.server import GrpcEdge
-from chronoline.broker.http.server import HttpEdge
 from chronoline.broker.limits import Limits
 from chronoline.broker.loaders import Loaders
 from chronoline.broker.metrics import BrokerMetrics, Sample
+from chronoline.broker.overseer import LoadMeter, Overseer
+from chronoline.broker.shares import LocalShares, ShareFactory
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.store_watch import StoreWatch
 from chronoline.broker.targets.policy import TargetPolicy
 from chronoline.broker.targets.targets import Targets
+from chronoline.broker.topic_lifecycle import TopicLifecycle
 from chronoline.broker.topics import Topics
 from chronoline.broker.trusted_clock import TrustedClock, compare_clocks, watch_clock
 from chronoline.callbacks.address_guard import LOOPBACK, AddressGuard
 from chronoline.callbacks.caller import Caller
+from chronoline.coordination.contract import Coordination
+from chronoline.coordination.factory import EMBEDDED, open_coordination
+from chronoline.coordination.membership import BrokerLoad
 from chronoline.core.errors import ChronolineError
 from chronoline.core.version import VERSION
-from chronoline.node.settings import BROKER_ROLES
 from chronoline.runtime.admission import Admission
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.descriptors import SHORTAGES
@@ -38,14 +50,16 @@ from chronoline.runtime.tasks import supervise
 from chronoline.stores.contract import Store
 from chronoline.stores.purge_pace import PurgePace
 
+if TYPE_CHECKING:
+    from chronoline.broker.http.server import HttpEdge
+
 logger = logging.getLogger(__name__)
 
 _PURGE_ROWS = 1_000
 _UPKEEP_EVERY_S = 1.0
 """The shortest time between two purges; no request waits for them."""
-_NO_PURGE = (DegradationType.CLOCK, DegradationType.STOPPING)
-
-
+_MOST_NAMES = 5
+"""The most names in a reason."""
 Address = tuple[str, int]
 """A host and a port."""
 
@@ -67,12 +81,18 @@ class BrokerService(AsyncService):
         calls: TargetPolicy | None = None,
         admission: Admission | None = None,
         upkeep_every_s: float = _UPKEEP_EVERY_S,
+        shares: ShareFactory | None = None,
+        coordination: Coordination | None = None,
+        member: MemberOptions | None = None,
     ) -> None:
         """Port 0 picks a free port. Without `http_address` there is no HTTP.
 
         `patience_s` is the time-out of the store; after it a change is answered as unknown.
         Without `calls` the targets of topics are called with the defaults, on loopback too. `admission` is
-        given by a caller that has other services in the same process.
+        given by a caller that has other services in the same process. `coordination` is where
+        it meets other brokers; it is started and stopped with this broker. Without it the broker is alone.
+        `shares` makes the source of the shares of a topic's consumers; without it they follow from the
+        agreement of the brokers, or, in a broker that is alone, from its own consumers.
         """
         self._store = store
         self._grpc_address = grpc_address
@@ -84,13 +104,25 @@ class BrokerService(AsyncService):
         self._patience_s = patience_s
         self._calls = calls
         self._upkeep_every_s = upkeep_every_s
+        self._shares = shares
         self._pace = PurgePace(upkeep_every_s)
         self._admission = admission or self._limits.admission()
-        self.broker = f"b-{new_id()}"
+        self._coordination = coordination
+        self.agreement: Agreement | None = None
+        """With other brokers; None for one that is alone."""
+        self._load = LoadMeter(time.monotonic(), time.process_time())
+        self._run = f"b-{new_id()}"
+        given = member or MemberOptions()
+        self._options = replace(given, name=given.name or self._run)
         self._exits = AsyncExitStack()
         self.grpc: GrpcEdge | None = None
         self.http: HttpEdge | None = None
         self.parts: BrokerContext | None = None
+
+    @property
+    def broker(self) -> str:
+        """The name of this broker in its cluster."""
+        return self._options.name
 
     async def _start(self) -> None:
         switch_often()  # storage threads would delay the event loop
@@ -103,23 +135,44 @@ class BrokerService(AsyncService):
         )
         self._exits.push_async_callback(access.stop)
         await compare_clocks(access.clock, access.compare_clocks)
-        loaders = Loaders(access, self._clock, self.metrics)
+        member = ClusterMember(self._coordination or open_coordination(EMBEDDED), self._options)
+        await self._exits.enter_async_context(member)
+        overseer = Overseer(member.coordination, lambda: member.record, self.metrics.failed)
+        await self._exits.enter_async_context(overseer)
+        gate = Gate(access, lambda: member.problem)
+        shares = self._shares or await self._share_factory(member, gate)
+        loaders = Loaders(access, self._clock, self.metrics, gate, shares)
         self._exits.push_async_callback(loaders.stop)
-        topics = Topics(
+        lifecycle = TopicLifecycle(
+            member.coordination,
             access,
             access.clock,
+            broker=self.broker,
+            session=lambda: member.session,
+        )
+        topics = Topics(
+            access,
+            lifecycle,
             self.metrics,
             frame_bytes=self._limits.frame_bytes,
             deleted=self._topic_deleted,
         )
+        clocks = ClusterClocks(member, self._clock, bound_ms=self._limits.clock_bound_ms)
+        await self._exits.enter_async_context(clocks)
         self.parts = BrokerContext(
             broker=self.broker,
+            run=self._run,
+            member=member,
+            overseer=overseer,
+            clocks=clocks,
+            agreement=self.agreement,
             version=VERSION,
             access=access,
             topics=topics,
             loaders=loaders,
             carrier=Carrier(access, topics, loaders, self._clock, self.metrics),
-            degradation=Degradations(access),
+            gate=gate,
+            degradation=Degradations(access, gate),
             clock=self._clock,
             timekeeper=Timekeeper(
                 wall_us_of(self._clock), is_trusted=lambda: not access.clock.problem
@@ -128,6 +181,10 @@ class BrokerService(AsyncService):
             limits=self._limits,
             admission=self._admission,
         )
+        for find in (clocks.degradations, loaders.degradations, self._throttled_producers):
+            self.parts.degradation.watch(find)
+        self.metrics.watch(clocks.samples)
+        await self._exits.enter_async_context(lifecycle)
         await self._exits.enter_async_context(
             StoreWatch(
                 self._store,
@@ -144,32 +201,67 @@ class BrokerService(AsyncService):
         if calls is None:
             caller = await self._exits.enter_async_context(Caller(AddressGuard(LOOPBACK)))
             calls = TargetPolicy(caller=caller)
-        await self._exits.enter_async_context(Targets(self.parts, calls))
+        if "carrier" in self._options.roles:
+            await self._exits.enter_async_context(Targets(self.parts, calls))
         self.metrics.watch(self._samples)
         await self._listen(self.parts)
+        self._describe()
+
+    async def _share_factory(self, member: ClusterMember, gate: Gate) -> ShareFactory:
+        """A broker that is alone needs no agreement: its own consumers are all there are."""
+        if self._coordination is None:
+            return LocalShares
+        self.agreement = Agreement(
+            member,
+            self._clock,
+            may_decide=lambda: gate.closure(Work.RESERVE) is None,
+            failed=self.metrics.failed,
+        )
+        await self._exits.enter_async_context(self.agreement)
+        return self.agreement.shares
+
+    def _clock_moved(self) -> None:
+        assert self.parts is not None
+        self.parts.loaders.moved()
+        if self.agreement is not None:
+            self.agreement.moved()
 
     async def _listen(self, parts: BrokerContext) -> None:
+        http = self._http_edge(parts)  # before a client is served, since its import takes long
         host, port = self._grpc_address
-        self.grpc = GrpcEdge(parts, self._door, roles=BROKER_ROLES, host=host, port=port)
+        self.grpc = GrpcEdge(parts, self._door, host=host, port=port)
         await self._exits.enter_async_context(self.grpc)
-        if self._http_address is not None:
-            host, port = self._http_address
-            self.http = HttpEdge(parts, self._door, roles=BROKER_ROLES, host=host, port=port)
-            await self._exits.enter_async_context(self.http)
+        parts.member.appear(f"{host}:{self.grpc.port}")
+        if http is not None:
+            self.http = http
+            await self._exits.enter_async_context(http)
+
+    def _http_edge(self, parts: BrokerContext) -> HttpEdge | None:
+        if self._http_address is None:
+            return None
+        # FastAPI is slow to import, and a node for gRPC alone does without it.
+        from chronoline.broker.http.server import HttpEdge  # noqa: PLC0415
+
+        host, port = self._http_address
+        return HttpEdge(parts, self._door, host=host, port=port)
 
     async def _stop(self) -> None:
         """Stops leasing, answers requests under way, and disconnects streams."""
         if self.parts is not None:
             self.parts.degradation.stop()
+            self._describe()
         if self.grpc is not None:
             self.grpc.go_away()  # before HTTP, whose polls take time to end
         await self._exits.aclose()
 
     async def _watch_clock(self) -> None:
         assert self.parts is not None
-        access, loaders = self.parts.access, self.parts.loaders
+        access = self.parts.access
         await watch_clock(
-            access.clock, self.parts.timekeeper, ask=access.compare_clocks, changed=loaders.moved
+            access.clock,
+            self.parts.timekeeper,
+            ask=access.compare_clocks,
+            changed=self._clock_moved,
         )
 
     async def _keep_up(self) -> None:
@@ -178,13 +270,25 @@ class BrokerService(AsyncService):
             await asyncio.sleep(self._upkeep_every_s)
             self.parts.loaders.tidy()
             await self.parts.degradation.keep_watch()
-            blocked = any(each.type in _NO_PURGE for each in self.parts.degradation.current)
-            if blocked or not self._pace.is_due:
+            self._describe()
+            if self.parts.gate.closure(Work.PURGE) is not None or not self._pace.is_due:
                 continue
             try:
                 await self._purge()
             except ChronolineError as error:
                 logger.warning("purging failed; trying again: %s", error)
+
+    def _describe(self) -> None:
+        """Shows the load and the problems of this broker to the others."""
+        assert self.parts is not None
+        subscriptions = self.parts.loaders.subscriptions
+        topics = {each.topic.uid for each in subscriptions}
+        problems = tuple(each.type.value for each in self.parts.degradation.current)
+        messages_per_s, core_percent = self._load.measure(
+            time.monotonic(), time.process_time(), self.metrics.messages
+        )
+        load = BrokerLoad(len(topics), len(subscriptions), messages_per_s, core_percent)
+        self.parts.member.describe(load, problems)
 
     async def _purge(self) -> None:
         assert self.parts is not None
@@ -201,7 +305,6 @@ class BrokerService(AsyncService):
 
     def _topic_deleted(self, topic_uid: int) -> None:
         assert self.parts is not None
-        self._pace.hurry()
         loader = self.parts.loaders.of(topic_uid)
         if loader is not None:
             loader.topic_deleted()
@@ -226,10 +329,23 @@ class BrokerService(AsyncService):
         yield "broker_under_way_bytes", (), self._admission.under_way_bytes
         for resource, count in SHORTAGES.counted.items():
             yield "broker_shortages_count", (resource,), count
-        degraded = {each.type for each in self.parts.degradation.current}
+        found = (*self.parts.degradation.current, *self.parts.degradation.notices)
+        degraded = {each.type for each in found}
         for kind in DegradationType:
             yield "broker_degradation_state", (kind.value, ""), float(kind in degraded)
+        for each in found:
+            if each.topic:
+                yield "broker_degradation_state", (each.type.value, each.topic), 1.0
         yield from self._clock_samples(self.parts.access.clock)
+
+    def _throttled_producers(self) -> Iterator[Degradation]:
+        sessions = () if self.grpc is None else self.grpc.sessions
+        producers = (each for each in sessions if isinstance(each, ProducerClientStream))
+        names = sorted(each.name for each in producers if each.throttle.is_failing)
+        if names:
+            words = f"most requests of {len(names)} producers fail, which are throttled"
+            shown = ", ".join(names[:_MOST_NAMES])
+            yield Degradation(DegradationType.PRODUCERS, f"{words}: {shown}", words)
 
     @staticmethod
     def _clock_samples(clock: TrustedClock) -> Iterator[Sample]:

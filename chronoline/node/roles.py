@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from chronoline.broker.auth import Door
+from chronoline.broker.cluster.member import MemberOptions
 from chronoline.broker.limits import Limits
 from chronoline.callbacks.address_guard import AddressGuard
 from chronoline.callbacks.caller import Caller, CallLimits
 from chronoline.callbacks.signature import Signer
+from chronoline.coordination.factory import open_coordination
 from chronoline.core.errors import InvalidInput
 from chronoline.node.auth import request_check
 from chronoline.node.settings import NodeSettings
@@ -94,6 +96,7 @@ async def _start_broker(
     # Without these imports a node for timers alone starts in two thirds of the time.
     from chronoline.broker.metrics import BrokerMetrics  # noqa: PLC0415
     from chronoline.broker.targets.policy import TargetPolicy  # noqa: PLC0415
+    from chronoline.broker.trusted_clock import StoreClock  # noqa: PLC0415
     from chronoline.node.broker_service import BrokerService  # noqa: PLC0415
 
     callbacks, secret = settings.callbacks, settings.callbacks.secret
@@ -105,6 +108,7 @@ async def _start_broker(
         limits=limits,
         admission=admission,
         door=door,
+        clock=StoreClock() if settings.clock == "store" else None,
         metrics=BrokerMetrics(settings.cluster, settings.tags),
         patience_s=settings.patience_ms / 1000,
         calls=TargetPolicy(
@@ -113,6 +117,8 @@ async def _start_broker(
             first_wait_ms=callbacks.first_wait_ms,
             longest_wait_ms=callbacks.longest_wait_ms,
         ),
+        coordination=open_coordination(settings.coordination) if settings.is_clustered else None,
+        member=_member(settings),
     )
     await exits.enter_async_context(service)
     assert service.grpc is not None
@@ -120,6 +126,17 @@ async def _start_broker(
     if http is not None and service.http is not None:
         where["http"] = f"{door.scheme}://{http.at(service.http.port)}"
     return where
+
+
+def _member(settings: NodeSettings) -> MemberOptions:
+    return MemberOptions(
+        name=settings.name or "",
+        rack=settings.rack or "",
+        advertise=settings.advertise or "",
+        roles=settings.broker_roles,
+        ttl_ms=settings.session_ttl_ms,
+        margin_ms=settings.session_margin_ms,
+    )
 
 
 # Timers

@@ -17,6 +17,8 @@ from chronoline.broker.limits import Limits
 from chronoline.broker.metrics import FAMILIES
 from chronoline.broker.subscription import MAX_CREDIT
 from chronoline.callbacks.address_guard import LOOPBACK
+from chronoline.coordination.contract import DEFAULT_MARGIN_MS, SHORTEST_TTL_MS
+from chronoline.coordination.factory import EMBEDDED, SCHEMES
 from chronoline.core.addresses import check_address, is_loopback, url_problem
 from chronoline.core.limits import name_problem
 from chronoline.runtime.descriptors import Shares, share_out
@@ -30,7 +32,14 @@ from chronoline.runtime.settings.types import (
     Whole,
     shown,
 )
-from chronoline.runtime.store_url import file_store, lasting_store, scheme_of, without_password
+from chronoline.runtime.store_url import (
+    POSTGRES,
+    file_store,
+    lasting_store,
+    scheme_of,
+    without_password,
+)
+from chronoline.runtime.store_url import SCHEMES as STORE_SCHEMES
 from chronoline.stores.contract import MAX_BATCH
 
 DEFAULT_DATA = "chronoline-data"
@@ -55,6 +64,8 @@ _OWN_LABELS = {
     *(each for one in FAMILIES.values() for each in one.labels),
 }
 _LIMITS = Limits()
+ANYWHERE = ("0.0.0.0", "::")
+"""Hosts of a listener at all addresses of the machine; no client can connect to them."""
 
 
 class Listener(NamedTuple):
@@ -108,12 +119,34 @@ def _roles(names: tuple[str, ...]) -> tuple[str, ...]:
         raise ValueError(f"{shown(unknown[0])} is no role; there are: {', '.join(ROLES)}")
     if not names:
         raise ValueError(f"a node has a role at least; there are: {', '.join(ROLES)}")
-    missing = [name for name in BROKER_ROLES if name not in names]
-    if missing and len(missing) < len(BROKER_ROLES):
-        raise ValueError(
-            f"a broker has both of its roles in this version: {', '.join(BROKER_ROLES)}"
-        )
     return tuple(name for name in ROLES if name in names)
+
+
+def _coordination(url: str) -> str:
+    if url != EMBEDDED and scheme_of(url) != "etcd":
+        known = " or ".join(SCHEMES.values())
+        raise ValueError(f"is not the URL of a coordination service; write {known}")
+    return url
+
+
+def _advertised(address: str | None) -> str | None:
+    if address is not None:
+        check_address(address, example="broker-1.example:7400")
+        if _split(address).host in ANYWHERE:
+            raise ValueError(f"no client can connect to {address}; name a host of this machine")
+    return address
+
+
+def _name_or_none(name: str | None) -> str | None:
+    if name is not None and (problem := name_problem("it", name)):
+        raise ValueError(problem)
+    return name
+
+
+def _ttl(ttl_ms: int) -> int:
+    if ttl_ms % 1_000:
+        raise ValueError(f"must be whole seconds, not {ttl_ms} ms")
+    return ttl_ms
 
 
 def _cluster(name: str) -> str:
@@ -249,7 +282,21 @@ class NodeSettings(Settings):
     timers: Annotated[str, AfterValidator(_listener)] = DEFAULT_TIMERS
     """host:port for timers, if the node has that role."""
     roles: Annotated[Listed, AfterValidator(_roles)] = BROKER_ROLES
-    """The roles of the node: a broker (overseer and carrier), timers, or both."""
+    """The roles of the node: a broker (overseer, carrier, or both), timers, or all of them."""
+    coordination: Annotated[str, AfterValidator(_coordination)] = EMBEDDED
+    """The URL of the service in which the brokers of a cluster meet; `embedded:` for one that is alone."""
+    name: Annotated[OptionalText, AfterValidator(_name_or_none)] = None
+    """The name of the broker in its cluster, the same after a restart; one is made if not given."""
+    rack: Annotated[OptionalText, AfterValidator(_name_or_none)] = None
+    """Where the broker runs: a rack, a zone, a machine."""
+    advertise: Annotated[OptionalText, AfterValidator(_advertised)] = None
+    """host:port under which clients reach the broker's gRPC; by default `grpc`."""
+    session_ttl_ms: Annotated[DurationMs, AfterValidator(_ttl)] = Field(
+        default=SHORTEST_TTL_MS, ge=SHORTEST_TTL_MS, le=_HOUR_MS
+    )
+    """A broker that is not heard from for this time is gone for the others."""
+    session_margin_ms: DurationMs = Field(default=DEFAULT_MARGIN_MS, ge=0, le=_HOUR_MS)
+    """A broker without an answer of the coordination service stops granting leases this time before that."""
     cluster: Annotated[str, AfterValidator(_cluster)] = "default"
     """The label `cluster` of all metrics."""
     tags: Annotated[dict[str, str], AfterValidator(_tags)] = Field(default_factory=dict)
@@ -265,6 +312,8 @@ class NodeSettings(Settings):
     """Allows other machines to reach the node without TLS and without a token."""
     allowed_hosts: Annotated[Listed, AfterValidator(_hosts)] = ()
     """Host names besides localhost that a node on loopback accepts over HTTP without a token."""
+    clock: Literal["system", "store"] = "system"
+    """The clock of the broker: the machine's, or the store's, which the broker then follows."""
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     patience_ms: DurationMs = Field(default=10_000, ge=100, le=_HOUR_MS)
@@ -325,7 +374,16 @@ class NodeSettings(Settings):
 
     @property
     def has_broker(self) -> bool:
-        return BROKER_ROLES[0] in self.roles
+        return bool(self.broker_roles)
+
+    @property
+    def broker_roles(self) -> tuple[str, ...]:
+        return tuple(name for name in self.roles if name in BROKER_ROLES)
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether there can be other brokers."""
+        return self.coordination != EMBEDDED
 
     @property
     def has_timers(self) -> bool:
@@ -335,6 +393,11 @@ class NodeSettings(Settings):
     def shown_store(self) -> str:
         """The store's URL, without secrets."""
         return without_password(self.store)
+
+    @property
+    def shown_coordination(self) -> str:
+        """The URL of the coordination service, without secrets."""
+        return without_password(self.coordination)
 
     @property
     def tokens_file(self) -> Path:
@@ -394,7 +457,46 @@ def _ping_problem(settings: NodeSettings) -> str | None:
     )
 
 
+def _role_problem(settings: NodeSettings) -> str | None:
+    if settings.is_clustered or len(settings.broker_roles) != 1:
+        return None
+    (role,) = settings.broker_roles
+    (other,) = (each for each in BROKER_ROLES if each != role)
+    return (
+        f"{role} alone needs another broker as {other}, and with coordination={EMBEDDED} there is none: name "
+        f"both roles, or an etcd, {SCHEMES['etcd']}"
+    )
+
+
+def _shared_store_problem(settings: NodeSettings) -> str | None:
+    if not settings.is_clustered or scheme_of(settings.store) in POSTGRES:
+        return None
+    return (
+        f"must be PostgreSQL with coordination={settings.shown_coordination}: the brokers of a cluster share "
+        f"one store; write {STORE_SCHEMES['postgresql']}"
+    )
+
+
+def _advertise_problem(settings: NodeSettings) -> str | None:
+    is_reachable = settings.grpc_listener.host not in ANYWHERE
+    if not settings.is_clustered or settings.advertise is not None or is_reachable:
+        return None
+    return (
+        f"is missing: clients cannot connect to {settings.grpc}; name the host:port of this broker"
+    )
+
+
+def _margin_problem(settings: NodeSettings) -> str | None:
+    if settings.session_margin_ms < settings.session_ttl_ms:
+        return None
+    return f"must be less than session_ttl_ms ({settings.session_ttl_ms}), not {settings.session_margin_ms}"
+
+
 _RULES = (
+    Rule(("roles", "coordination"), _role_problem),
+    Rule(("store", "data", "coordination"), _shared_store_problem),
+    Rule(("advertise", "grpc", "coordination"), _advertise_problem),
+    Rule(("session_margin_ms", "session_ttl_ms"), _margin_problem),
     _tls_problem("tls_certificate", "tls_key"),
     _tls_problem("tls_key", "tls_certificate"),
     _address_problem("http", "grpc"),

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Literal
 
-from chronoline.core.errors import InvalidInput
+from chronoline.core.errors import InvalidInput, RowsLocked
 from chronoline.core.placement import deal_partitions
 from chronoline.core.topic import Topic
 from chronoline.pipe.inputs import Input
@@ -58,9 +58,19 @@ class InputClaims:
         self.claims: dict[int, InputClaim] = {}
 
     def renew(self, now_ms: int) -> bool:
-        """Extends the claims. Returns false if some were lost."""
+        """Extends the claims. Returns false if some were lost.
+
+        An intake that writes a large batch holds their rows. Then they are extended the next time: a claim
+        lasts for many rounds.
+        """
         held = list(self.claims.values())
-        renewed = self._store.renew_claims(held, until_ms=now_ms + self._claim_ms, now_ms=now_ms)
+        try:
+            renewed = self._store.renew_claims(
+                held, until_ms=now_ms + self._claim_ms, now_ms=now_ms
+            )
+        except RowsLocked as error:
+            logger.info("claims on the input are extended later: %s", error)
+            return True
         self.claims = {claim.partition: claim for claim in renewed}
         return len(renewed) == len(held)
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from chronoline.core.errors import InvalidInput
+from chronoline.core.errors import InvalidInput, RowsLocked
 from chronoline.core.headers import packing_problem
 from chronoline.core.limits import MAX_BODY_BYTES, id_problem, message_problem
 from chronoline.core.message import NewMessage
@@ -71,9 +71,41 @@ class PipeIntake:
         self._topic_uid = topic_uid
         self._contract = contract
         self._now_ms = now_ms
+        self._held: set[int] = set()
+        """Partitions with a message that another transaction held when it was last tried."""
 
     def take_in(self, claims: Mapping[int, InputClaim], ranges: Sequence[ReadRange]) -> Tally:
-        """Takes in what was read, in one transaction. Raises `ClaimLost` and `InputGap` as the store does."""
+        """Takes in what was read, in one transaction. Raises `ClaimLost` and `InputGap` as the store does.
+
+        If other transactions hold a message, each partition gets a transaction of its own, and those that
+        are held again the next time. Raises `RowsLocked` at the end; all others were taken in then.
+        """
+        apart = [each for each in ranges if each.partition in self._held]
+        together = [each for each in ranges if each.partition not in self._held]
+        tally = Tally()
+        try:
+            if together:
+                tally = self._take_in(claims, together)
+        except RowsLocked:
+            apart = [*together, *apart]
+        return tally + self._take_in_apart(claims, apart)
+
+    def _take_in_apart(
+        self, claims: Mapping[int, InputClaim], ranges: Sequence[ReadRange]
+    ) -> Tally:
+        tally, locked = Tally(), None
+        for each in ranges:
+            try:
+                tally += self._take_in(claims, [each])
+                self._held.discard(each.partition)
+            except RowsLocked as error:
+                self._held.add(each.partition)
+                locked = error
+        if locked is not None:
+            raise locked
+        return tally
+
+    def _take_in(self, claims: Mapping[int, InputClaim], ranges: Sequence[ReadRange]) -> Tally:
         read = self._contract.read
         found = {
             each.partition: [_Read(record, read(record)) for record in each.records]

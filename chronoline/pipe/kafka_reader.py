@@ -23,7 +23,13 @@ from chronoline.pipe import librdkafka
 from chronoline.pipe.contract import SourceRecord
 from chronoline.pipe.kafka import KafkaUnavailable
 from chronoline.pipe.places import Place
-from chronoline.pipe.readers import InputReader, OutOfRange, ReadPositions, ReadRange
+from chronoline.pipe.readers import (
+    InputReader,
+    OutOfRange,
+    ReadPositions,
+    ReadRange,
+    total_bytes,
+)
 from chronoline.runtime.extras import needs
 
 with needs("Kafka", "kafka"):
@@ -85,25 +91,27 @@ class KafkaInputReader(InputReader):
 
     def poll(self, *, wait_s: float, limit: int) -> list[ReadRange]:
         found = self._consumer.consume(1, wait_s)
+        records = _records(found)
         if found:
-            self._gather(found, limit)
-        records = [_record(each) for each in found if each.error() is None]
+            self._gather(found, records, limit)
         return self._positions.ranges(records, self._ends(found))
 
     def close(self) -> None:
         self._consumer.close()
 
-    def _gather(self, found: list[Message], limit: int) -> None:
+    def _gather(self, found: list[Message], records: list[SourceRecord], limit: int) -> None:
         """Adds what comes in the linger time, until there is enough."""
         until_s = time.monotonic() + self._linger_s
-        size = len(found[0].value() or b"")
+        size = total_bytes(records)
         while len(found) < limit and size < MOST_BYTES:
             left_s = max(0.0, until_s - time.monotonic())
             # As many as have room if they are as large as those before, since the size shows only afterwards.
             fitting = max(1, (MOST_BYTES - size) * len(found) // max(1, size))
             more = self._consumer.consume(min(_AT_ONCE, limit - len(found), fitting), left_s)
+            fresh = _records(more)
             found += more
-            size += sum(len(each.value() or b"") for each in more)
+            records += fresh
+            size += total_bytes(fresh)
             if not left_s:
                 return
 
@@ -145,6 +153,10 @@ class KafkaInputReader(InputReader):
 def _place(message: Message) -> tuple[int, int]:
     """The partition and the offset, which records and ends of partitions have."""
     return cast(int, message.partition()), cast(int, message.offset())
+
+
+def _records(found: Sequence[Message]) -> list[SourceRecord]:
+    return [_record(each) for each in found if each.error() is None]
 
 
 def _record(message: Message) -> SourceRecord:

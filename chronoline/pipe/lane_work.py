@@ -94,14 +94,10 @@ class LaneWork:
     def record_of(self, leased: LeasedMessage) -> OutRecord:
         """The record that a message becomes."""
         message = leased.message
-        return OutRecord(message.key, leased.body, (*self._kept(message), *message.headers))
-
-    def _kept(self, message: Message) -> tuple[Header, ...]:
-        if self.kept_headers is None:
-            return ()
-        of_id, of_deadline = self.kept_headers
-        deadline = show_moment(message.due).encode()
-        return ((of_id, message.id.encode()), (of_deadline, deadline))
+        headers = message.headers
+        if self.kept_headers is not None:
+            headers = (*_kept(message, *self.kept_headers), *headers)
+        return OutRecord(message.key, leased.body, headers)
 
 
 class _LaneTurn:
@@ -280,6 +276,11 @@ class _LaneTurn:
             state.beat(self._store, self._topic, now_ms)
         except ChronolineError as error:
             logger.warning("the last counts of %s are not stored: %s", self._task.name, error)
+
+
+def _kept(message: Message, of_id: str, of_deadline: str) -> tuple[Header, Header]:
+    deadline = show_moment(message.due).encode()
+    return (of_id, message.id.encode()), (of_deadline, deadline)
 
 
 def _receipt(leased: LeasedMessage, fired_ms: int) -> Fired:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from chronoline.core.errors import ChronolineError
+from chronoline.core.message import content_bytes
 from chronoline.log import Event, Log
 from chronoline.log.follower import MOST_BYTES, Follower
 from chronoline.pipe.contract import SourceRecord
@@ -46,7 +47,7 @@ class InputReader(Closable):
     def poll(self, *, wait_s: float, limit: int) -> list[ReadRange]:
         """Waits for a record, gathers more for the linger time, and returns them, at most `limit`.
 
-        The record with which the values reach `MOST_BYTES` is the last one.
+        The record with which values, keys and headers reach `MOST_BYTES` is the last one.
 
         The ranges of a partition follow each other without a gap. Raises `OutOfRange`, `TopicNotFound`,
         `StoreUnavailable` for a log, and `KafkaUnavailable`. After an error records may be missing:
@@ -125,21 +126,22 @@ class LogInputReader(InputReader):
     def _gather(self, events: list[Event], follower: Follower, limit: int) -> None:
         """Adds what comes in the linger time, until there is enough."""
         until_s = time.monotonic() + self._linger_s
-        left_bytes = MOST_BYTES - _size(events)
+        left_bytes = MOST_BYTES - total_bytes(events)
         while len(events) < limit and left_bytes > 0:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 return
             more = follower.poll(limit - len(events), left_s, left_bytes)
             events += more
-            left_bytes -= _size(more)
+            left_bytes -= total_bytes(more)
 
     def close(self) -> None:
         self._log.close()
 
 
-def _size(events: Iterable[Event]) -> int:
-    return sum(len(each.value or b"") for each in events)
+def total_bytes(records: Iterable[Event | SourceRecord]) -> int:
+    """The size of all values, keys and headers."""
+    return sum(content_bytes(each.value, each.key, each.headers) for each in records)
 
 
 def _record(event: Event) -> SourceRecord:

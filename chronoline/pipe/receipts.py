@@ -9,6 +9,9 @@ to be readable. It holds a lock on the journal, which the system releases when t
 minute the journals without a lock become one Parquet file, which gets its visible name when it is complete,
 and are deleted. A kill between these two steps repeats receipts: id and version tell them apart.
 
+A write that fails is repeated: the rows wait in memory, up to a bound, and are written with later ones or at
+the end of the task.
+
 Journals lie in the folder itself, or in the temporary folder of the machine if the receipts go to an object
 store, which cannot append: then the receipts of the last minute are lost with the machine.
 """
@@ -58,6 +61,9 @@ RECEIPT_ERRORS = (OSError, pa.ArrowException)
 """The errors of a folder that cannot be read or written."""
 COLLECT_AFTER_S = 60.0
 """Journals become a Parquet file when the oldest has this age."""
+_MOST_UNWRITTEN = 100_000
+"""The most rows that wait for a folder that cannot be written; further ones are lost."""
+_RETRY_S = 1.0
 _MOST_JOURNALS = 200
 """The most journals of one Parquet file: each is open until the file is complete."""
 _ORPHAN_AFTER_S = 3600.0
@@ -158,30 +164,62 @@ class Receipts(Closable):
     def __init__(self, url: str) -> None:
         self._url = url
         self._journal: ReceiptJournal | None = None
+        self._unwritten: list[pa.RecordBatch] = []
+        self._unwritten_rows = 0
+        self._retry_at_s = 0.0
 
     @cached_property
     def _place(self) -> _ReceiptFolder:
         return _ReceiptFolder.open(self._url)
 
     def write(self, fired: Sequence[Fired], node: str) -> None:
-        """Writes receipts so that they survive this process."""
+        """Writes receipts so that they survive this process; if that fails, a later call or `close` does."""
         if self._journal is not None and _age_s(self._journal) >= COLLECT_AFTER_S:
             self._close_journal()
             # In another thread: a lane that goes on for long must not wait for it.
             threading.Thread(
                 target=self._collect_beside, name="chronoline-receipts", daemon=True
             ).start()
-        if self._journal is None:
-            self._journal = ReceiptJournal(self._place.journals)
+        self._keep(as_batch(fired, node))
+        if time.monotonic() < self._retry_at_s:
+            return
         try:
-            self._journal.write(as_batch(fired, node))
-        except BaseException:
-            self._close_journal()  # the next write opens another
-            raise
+            self._write_kept()
+        except RECEIPT_ERRORS as error:
+            self._retry_at_s = time.monotonic() + _RETRY_S
+            logger.warning(
+                "%d receipts are not written yet, and are tried again: %s",
+                self._unwritten_rows,
+                error,
+            )
+
+    def _keep(self, batch: pa.RecordBatch) -> None:
+        if self._unwritten_rows + batch.num_rows > _MOST_UNWRITTEN:
+            logger.error("%d receipts are lost: too many wait to be written", batch.num_rows)
+            return
+        self._unwritten.append(batch)
+        self._unwritten_rows += batch.num_rows
+
+    def _write_kept(self) -> None:
+        while self._unwritten:
+            if self._journal is None:
+                self._journal = ReceiptJournal(self._place.journals)
+            try:
+                self._journal.write(self._unwritten[0])
+            except BaseException:
+                self._close_journal()  # the next write opens another
+                raise
+            self._unwritten_rows -= self._unwritten.pop(0).num_rows
 
     def close(self, after_s: float = COLLECT_AFTER_S) -> None:
-        """Closes the journal, and collects if it is time."""
-        self._close_journal()
+        """Writes what is left, closes the journal, and collects if it is time."""
+        try:
+            self._write_kept()
+        except RECEIPT_ERRORS:
+            logger.error("%d receipts are lost: they could not be written", self._unwritten_rows)
+            raise
+        finally:
+            self._close_journal()
         self.collect(after_s)
 
     def _close_journal(self) -> None:

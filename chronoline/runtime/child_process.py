@@ -39,7 +39,7 @@ _MOST_WORDS = 2_000
 _PORT_TRIES = 10
 # Below the ports of outgoing connections: no other process takes ours while the server is down.
 _PORTS = range(20_000, 32_000)
-_TAKEN = "Address already in use"
+_TAKEN = "address already in use"
 
 
 class _NotStarted(ChronolineError):
@@ -355,7 +355,7 @@ class Server(ChildProcess):
             try:
                 super().start()
             except _NotStarted as error:
-                if _TAKEN not in error.words or self._port_is_known:
+                if _TAKEN not in error.words.lower() or self._port_is_known:
                     raise
                 (self._port,) = free_ports()
             else:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-from chronoline.core.change import Change
+from chronoline.core.change import EXTENSIONS, Change
 from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
 from chronoline.core.ids import bucket_of
 from chronoline.core.limits import (
@@ -154,14 +154,16 @@ def change_batch(
 
     The caller has checked the size of the batch and the time.
     """
-    soonest_ms = 0 if operation is Operation.EXTEND else MIN_LEASE_MS
+    soonest_ms = 0 if operation in EXTENSIONS else MIN_LEASE_MS
     buckets = topic.settings.buckets
     batch: Batch[tuple[int, Change]] = Batch(len(changes))
+    last: Change | None = None
     for place, change in enumerate(changes):
-        problem = _change_problem(operation, change)
+        problem = _change_problem(operation, change, last)
         if problem:
             batch.refuse(place, getattr(change, "id", change), problem)
             continue
+        last = change
         placed = change
         if isinstance(change.to, After):
             placed = change._replace(to=now_ms + max(change.to.delay_ms, soonest_ms))
@@ -169,7 +171,8 @@ def change_batch(
     return batch
 
 
-def _change_problem(operation: Operation, change: object) -> str | None:
+def _change_problem(operation: Operation, change: object, valid: Change | None) -> str | None:
+    """The problem of a change. The texts that it shares with a valid one are not checked again."""
     if not isinstance(change, Change):
         return f"must be a Change, not {type(change).__name__}"
     kind, message_id, name, version, to, _, reason, session, problem = change
@@ -179,14 +182,20 @@ def _change_problem(operation: Operation, change: object) -> str | None:
         wrong_time = time_problem("the delay", to.delay_ms)
     else:
         wrong_time = time_problem("the new time", to)
+    shared = (
+        valid is not None
+        and name == valid.name
+        and reason == valid.reason
+        and session == valid.session
+    )
     return (
         problem
         or id_problem(message_id)
-        or name_problem("name", name)
         or version_problem(version)
         or wrong_time
-        or reason_problem(reason)
-        or session_problem(session)
+        or (None if shared else name_problem("name", name))
+        or (None if shared else reason_problem(reason))
+        or (None if shared else session_problem(session))
     )
 
 

@@ -184,6 +184,10 @@ class Store(Closable):
         """All live topics, by name."""
 
     @abstractmethod
+    def deleted_topics(self) -> list[Topic]:
+        """Deleted topics whose messages are still being removed, by name. Their names are taken."""
+
+    @abstractmethod
     def delete_topic(self, uid: int, *, now_ms: int) -> bool:
         """Deletes a topic, for every process at once; false if it was deleted before.
 
@@ -278,6 +282,7 @@ class Store(Closable):
         lease_ms: int,
         reserve_ahead_ms: int = 0,
         session: str = "",
+        since_ms: int = 0,
         now_ms: int,
     ) -> Grant:
         """Leases the oldest messages of these bucket ranges, bodies included.
@@ -285,9 +290,14 @@ class Store(Closable):
         The rows name `session` as the one that was granted the leases (`core.session`). If the call is not
         answered, `select_held` with the same session shows which messages it leased.
 
-        Guard: `ts <= now`, or not locked and `ts <= now + reserve_ahead_ms` (at most 60 s). The search
-        starts at the beginning of time, so that it finds late commits. It skips rows that another
-        transaction has locked, and takes those behind them. A lease ends at max(due, now) + `lease_ms`.
+        Guard: `ts <= now`, or not locked and `ts <= now + reserve_ahead_ms` (at most 60 s). It skips rows
+        that another transaction has locked, and takes those behind them. A lease ends at max(due, now) +
+        `lease_ms`.
+
+        The search starts at the beginning of time, so that it finds late commits. A caller that knows, from
+        `Grant.clear_ms` of its last reservation in these ranges, that nothing was left before a moment can
+        give that as `since_ms`, until it hears of a message: it spares the search the index entries of what
+        is gone. An engine may ignore it.
 
         A message whose last lease lapsed has one attempt more. A message that has used up the topic's
         `max_attempts`, is past its `expires` (or will be at its due) or later than `max_lateness_ms` goes

@@ -60,6 +60,7 @@ class LeaseRequest(NamedTuple):
     reserve_ahead_ms: int
     session: str | None
     now_ms: int
+    since_ms: int = 0
 
 
 class ResumeRequest(NamedTuple):
@@ -83,6 +84,16 @@ class Taken(NamedTuple):
     """The holder of its last lease, which lapsed."""
     resumed_from: str | None = None
     """The session that held it before it was resumed."""
+
+
+class Reserved(NamedTuple):
+    """The messages that a reservation took."""
+
+    taken: list[Taken]
+    more: bool
+    """The limit was reached, so there may be more."""
+    clear_ms: int = 0
+    """As `Grant.clear_ms`."""
 
 
 class Span(NamedTuple):
@@ -162,6 +173,8 @@ class Engine(Protocol[Connection]):
 
     def list_topics(self) -> list[Topic]: ...
 
+    def deleted_topics(self) -> list[Topic]: ...
+
     def delete_topic(self, uid: int, now_ms: int) -> bool: ...
 
     # Changes
@@ -217,8 +230,8 @@ class Engine(Protocol[Connection]):
 
     def reserve(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
-    ) -> tuple[list[Taken], bool]:
-        """Leases the oldest messages, and answers whether there may be more."""
+    ) -> Reserved:
+        """Leases the oldest messages."""
 
     def lease(self, topic: Topic, wanted: ChangedRows, request: LeaseRequest) -> list[Taken]:
         """Leases those messages that have the version of their (bucket, change)."""

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from chronoline.core.change import DELETIONS, LEASE_OPERATIONS, Change
+from collections.abc import Mapping
+
+from chronoline.core.change import DELETIONS, EXTENSIONS, LEASE_OPERATIONS, Change
 from chronoline.core.limits import MIN_LEASE_MS, SETTLED_AFTER_MS
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import (
+    TRAITS,
     Actor,
     Consumer,
+    Effect,
+    NewTime,
     Operation,
     Producer,
+    Role,
     System,
+    changes_with,
     refusal_of,
 )
 from chronoline.core.session import instance_of
@@ -19,18 +26,19 @@ from chronoline.core.status import Life
 from chronoline.core.topic import Topic
 from chronoline.stores.engine import ChangedRows, LeaseRequest, StoredRow
 
-NEEDS_TIME_AHEAD = frozenset({Operation.EXTEND, Operation.RELEASE, Operation.RETRY})
-SETS_TIME = NEEDS_TIME_AHEAD | {Operation.RESCHEDULE, Operation.REDRIVE}
+NEEDS_TIME_AHEAD = changes_with(NewTime.AHEAD)
+SETS_TIME = NEEDS_TIME_AHEAD | changes_with(NewTime.ANY)
 """Changes that put the message, or the end of its lease, at a time of its own."""
-_MOVES = frozenset(
-    {
-        Operation.RELEASE,
-        Operation.RETRY,
-        Operation.UNRESERVE,
-        Operation.RESCHEDULE,
-        Operation.REDRIVE,
-    }
-)
+_MOVES = changes_with(Effect.MOVES) | changes_with(Effect.RETRIES)
+_OF_OWNERS = changes_with(Role.OWNER)
+_LIVES: Mapping[Effect, tuple[Life, ...]] = {
+    Effect.EXTENDS: (Life.LIVE,),
+    Effect.MOVES: (Life.LIVE,),
+    Effect.RETRIES: (Life.LIVE, Life.DEAD),
+    Effect.BURIES: (Life.DEAD,),
+    Effect.DELETES: (Life.GONE,),
+}
+"""The kinds of rows that a change can leave."""
 
 
 def settled(now_ms: int) -> int:
@@ -60,23 +68,24 @@ def passed_by_all(now_ms: int) -> int:
 def may_remove(topic: Topic, change: Change, now_ms: int) -> bool:
     """Whether a deletion needs no mark, if the topic's floor has reached the row's version.
 
-    An ack names the version, so it is known beforehand; the others find it in the row.
+    A holder names the version, so it is known beforehand; the others find it in the row.
     """
     if change.operation not in DELETIONS or topic.settings.dedupe_ms:
         return False
-    return change.operation is not Operation.ACK or change.version < settled(now_ms)
+    return change.operation not in LEASE_OPERATIONS or change.version < settled(now_ms)
 
 
 def dues_of(changes: ChangedRows, now_ms: int) -> dict[str, int]:
     """The new times of messages for which a sleeper may have to wake, by id."""
     operation = changes[0][1].operation
-    if operation is Operation.UNRESERVE:
-        return dict.fromkeys((change.id for _, change in changes), now_ms)
-    if operation in _MOVES:
-        return {change.id: change.to_ms for _, change in changes}
-    if operation is Operation.EXTEND:
+    if operation in EXTENSIONS:
         return {change.id: change.to_ms for _, change in changes if _shortens(change)}
-    return {}
+    if operation not in _MOVES:
+        return {}
+    if operation in SETS_TIME:
+        return {change.id: change.to_ms for _, change in changes}
+    # The write finds the new time in the row: a sleeper looks now.
+    return dict.fromkeys((change.id for _, change in changes), now_ms)
 
 
 def _shortens(change: Change) -> bool:
@@ -95,7 +104,7 @@ def explain(row: StoredRow | None, change: Change, now_ms: int) -> Refusal | Non
         return Refusal.STALE
     if operation in NEEDS_TIME_AHEAD:
         # A lease that ended before the due would make the message available before it.
-        earliest = max(now_ms, row.due) if operation is Operation.EXTEND and row else now_ms
+        earliest = max(now_ms, row.due) if operation in EXTENSIONS and row else now_ms
         if change.to_ms < earliest + MIN_LEASE_MS:
             return Refusal.TOO_SOON
     return None
@@ -105,9 +114,7 @@ def _actor_of(change: Change) -> Actor:
     """On whose behalf a change is made."""
     if change.operation in LEASE_OPERATIONS:
         return Consumer(change.name)
-    if change.operation in (Operation.REDRIVE, Operation.DISCARD):
-        return System()
-    return Producer(change.name)
+    return Producer(change.name) if change.operation in _OF_OWNERS else System()
 
 
 def explain_lease(row: StoredRow | None, version: int, request: LeaseRequest) -> Refusal | None:
@@ -169,9 +176,9 @@ def _is_repeated(row: StoredRow | None, change: Change, now_ms: int, *, again: b
     """
     if row is None or (row.life is Life.GONE and row.ts <= now_ms and not again):
         return False
-    if change.operation is Operation.CANCEL:
-        cancelled = row.life is Life.GONE and row.lock_consumer is None
-        return cancelled and row.producer_group == change.name
+    if change.operation in _OF_OWNERS & DELETIONS:
+        deleted = row.life is Life.GONE and row.lock_consumer is None
+        return deleted and row.producer_group == change.name
     return change.operation in LEASE_OPERATIONS and _is_made_by(row, change, now_ms)
 
 
@@ -181,19 +188,17 @@ def _is_made_by(row: StoredRow, change: Change, now_ms: int) -> bool:
     Only one change can have made the next version. An extension has to be of the very lease, since a later
     reservation of the same instance looks the same.
     """
-    operation = change.operation
-    if row.version != change.version + 1:
+    effect = TRAITS[change.operation].effect
+    if row.version != change.version + 1 or row.life not in _LIVES[effect]:
         return False
-    if operation is Operation.ACK:
-        return row.life is Life.GONE and row.lock_consumer == change.name
-    if operation is Operation.EXTEND:
-        held = row.life is Life.LIVE and row.lock_consumer == change.name and row.ts > now_ms
+    if effect is Effect.DELETES:
+        return row.lock_consumer == change.name
+    if effect is Effect.EXTENDS:
+        held = row.lock_consumer == change.name and row.ts > now_ms
         return held and bool(change.session) and row.lock_session == change.session
     instance = instance_of(change.session)
-    if row.lock_consumer is not None or not instance or instance_of(row.lock_session) != instance:
-        return False
-    dead, live = row.life is Life.DEAD, row.life is Life.LIVE
-    return dead if operation is Operation.BURY else live or (dead and operation is Operation.RETRY)
+    is_same = bool(instance) and instance_of(row.lock_session) == instance
+    return row.lock_consumer is None and is_same
 
 
 def _may_be_made_by(row: StoredRow, change: Change) -> bool:
@@ -201,17 +206,17 @@ def _may_be_made_by(row: StoredRow, change: Change) -> bool:
 
     Of a lease that was granted elsewhere only the instance is known: `instance/`.
     """
-    operation = change.operation
-    if operation is Operation.ACK:
+    effect = TRAITS[change.operation].effect
+    if effect is Effect.DELETES:
         return False  # a mark names its consumer
+    if row.life not in _LIVES[effect]:
+        return False
     instance = instance_of(change.session)
-    if operation is Operation.EXTEND:
-        is_alike = row.life is Life.LIVE and row.lock_consumer == change.name
+    if effect is Effect.EXTENDS:
+        is_alike = row.lock_consumer == change.name
         is_partly_known = change.session.endswith("/") and instance == instance_of(row.lock_session)
         return is_alike and (not instance or is_partly_known)
-    made = {Operation.BURY: (Life.DEAD,), Operation.RETRY: (Life.LIVE, Life.DEAD)}
-    lives = made.get(operation, (Life.LIVE,))
-    return not instance and row.life in lives and row.lock_consumer is None
+    return not instance and row.lock_consumer is None
 
 
 def _is_undecided(row: StoredRow | None, change: Change, refusal: Refusal | None) -> bool:
@@ -228,7 +233,7 @@ def _is_undecided(row: StoredRow | None, change: Change, refusal: Refusal | None
         if row.version == change.version + 1:
             return _may_be_made_by(row, change)
         return row.version == change.version and row.lock_consumer == change.name
-    if operation is Operation.CANCEL:
+    if operation in _OF_OWNERS & DELETIONS:
         return refusal is Refusal.NOT_FOUND
     overtaken = (Refusal.NOT_FOUND, Refusal.LEASED, Refusal.DELETED, Refusal.DEAD)
-    return operation is Operation.RESCHEDULE and refusal in overtaken
+    return operation in _OF_OWNERS and refusal in overtaken

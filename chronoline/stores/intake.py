@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
-from itertools import groupby
-from typing import Any, cast
+from itertools import islice
+from typing import Any
 
 from chronoline.core.change import Change, check_batch_size
 from chronoline.core.errors import InvalidInput
@@ -54,6 +55,33 @@ from chronoline.stores.writer import Writer
 _KEPT_ID_CHARACTERS = 32
 
 
+_KINDS: tuple[type, ...] = (NewMessage, Cancel, Reschedule, Rejected)
+"""The order in which the kinds of records are written."""
+_PLACES = {kind: place for place, kind in enumerate(_KINDS)}
+
+
+@dataclass(slots=True)
+class _PendingRecords:
+    """The records of a partition that are to be written, by their phases, and the counts of those written."""
+
+    partition: Partition
+    phases: Mapping[int, Sequence[Entry]]
+    skipped: int
+    counted: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def place(self) -> str:
+        return "{}/{}".format(*self.partition)
+
+    @property
+    def tally(self) -> Tally:
+        return Tally(**self.counted)
+
+
+_Run = tuple[_PendingRecords, Sequence[Any]]
+"""Records of one kind, and the partition that they are from."""
+
+
 class IntakeRun:
     """One `take_in`, inside its transaction."""
 
@@ -72,52 +100,62 @@ class IntakeRun:
         claims = [intake.claim for intake in intakes]
         positions = self._engine.positions(self._connection, claims, self._now_ms)
         self._writer.check_topic(self._topic)  # a deleted topic takes nothing in
-        taken: list[TakenIn] = []
-        moves: list[InputMove] = []
-        for claim, records, first, upto in intakes:
-            partition = (claim.source, claim.partition)
-            if partition not in positions:
-                raise ClaimLost(
-                    f"partition {claim.partition} of {claim.source!r} is no longer {claim.holder!r}'s"
-                )
-            position = positions[partition]
-            if first > position:
-                raise InputGap(
-                    f"partition {claim.partition} of {claim.source!r} is taken in up to offset {position}, "
-                    f"and was read from {first}: read it again from {position}"
-                )
-            fresh = [record for record in records if record.offset >= position]
-            tally = self._do(partition, [record.entry for record in fresh])
-            taken.append(TakenIn(skipped=len(records) - len(fresh), tally=tally))
-            moves.append(InputMove(partition, upto, tally))
+        parts = [self._pending(positions, intake) for intake in intakes]
+        # No order holds between partitions, so that one statement writes a phase of all.
+        for phase in sorted({each for part in parts for each in part.phases}):
+            runs = [(part, part.phases[phase]) for part in parts if phase in part.phases]
+            self._write(_KINDS[phase % len(_KINDS)], runs)
+        moves = [
+            InputMove(part.partition, intake.upto, part.tally)
+            for part, intake in zip(parts, intakes, strict=True)
+        ]
         self._engine.move_inputs(self._connection, moves)
-        return taken
+        return [TakenIn(skipped=part.skipped, tally=part.tally) for part in parts]
 
-    def _do(self, partition: Partition, entries: Iterable[Entry]) -> Tally:
-        counted: Counter[str] = Counter()
-        place = "{}/{}".format(*partition)
-        # One statement writes neighbours of one kind.
-        for kind, run in groupby(entries, key=type):
-            if kind is NewMessage:
-                counted.update(self._create(cast(list[NewMessage], list(run)), place))
-            elif kind is Rejected:
-                counted.update(self._reject(cast(Iterable[Rejected], run)))
-            elif kind is Cancel:
-                counted.update(self._cancel(cast(list[Cancel], list(run)), place))
-            elif kind is Reschedule:
-                counted.update(self._reschedule(cast(Iterable[Reschedule], run)))
-        return Tally(**counted)
+    def _pending(self, positions: Mapping[Partition, int], intake: Intake) -> _PendingRecords:
+        """The records of an intake that are not below the position of its partition."""
+        claim, records, first, _ = intake
+        partition = (claim.source, claim.partition)
+        if partition not in positions:
+            raise ClaimLost(
+                f"partition {claim.partition} of {claim.source!r} is no longer {claim.holder!r}'s"
+            )
+        position = positions[partition]
+        if first > position:
+            raise InputGap(
+                f"partition {claim.partition} of {claim.source!r} is taken in up to offset {position}, "
+                f"and was read from {first}: read it again from {position}"
+            )
+        fresh = [record.entry for record in records if record.offset >= position]
+        return _PendingRecords(partition, phases_of(fresh), skipped=len(records) - len(fresh))
 
-    def _create(self, messages: Sequence[NewMessage], partition: str) -> Counter[str]:
+    def _write(self, kind: type, runs: Sequence[_Run]) -> None:
+        """Writes records of one kind, and counts them."""
+        if kind is NewMessage:
+            self._create(runs)
+        elif kind is Cancel:
+            self._cancel(runs)
+        elif kind is Reschedule:
+            self._reschedule(runs)
+        else:
+            self._reject(runs)
+
+    def _create(self, runs: Sequence[_Run]) -> None:
+        messages: list[NewMessage] = [new for _, run in runs for new in run]
         outcomes = self._writer.create(self._topic, messages, replace=False, now_ms=self._now_ms)
         invalid = next((each for each in outcomes if each.refusal is Refusal.INVALID), None)
         if invalid is not None:
             raise InvalidInput(f"message {invalid.id!r} is not valid: {invalid.reason}")
-        refused = [new for new, outcome in zip(messages, outcomes, strict=True) if not outcome.done]
-        counted = Counter(accepted=len(messages) - len(refused))
-        if refused:
-            counted += self._create_refused(refused, partition)
-        return counted
+        answers = iter(outcomes)
+        for part, run in runs:
+            refused = [
+                new
+                for new, outcome in zip(run, islice(answers, len(run)), strict=True)
+                if not outcome.done
+            ]
+            part.counted["accepted"] += len(run) - len(refused)
+            if refused:
+                part.counted.update(self._create_refused(refused, part.place))
 
     def _create_refused(self, messages: Sequence[NewMessage], partition: str) -> Counter[str]:
         """Creates messages whose ids are free for the input, though a row has them.
@@ -161,28 +199,33 @@ class IntakeRun:
         kept_id = sha256(f"{key[1]}/{version}".encode()).hexdigest()[:_KEPT_ID_CHARACTERS]
         return KeptLetter(key, self._key(kept_id), (KEPT_ID_HEADER, key[1].encode()))
 
-    def _reject(self, rejected: Iterable[Rejected]) -> dict[str, int]:
-        placed = {each.message.id: each.message for each in rejected}
+    def _reject(self, runs: Sequence[_Run]) -> None:
+        placed: dict[str, NewMessage] = {}
+        for part, run in runs:
+            messages = {each.message.id: each.message for each in run}
+            part.counted["rejected"] += len(messages)
+            placed |= messages
         keys = [self._key(each) for each in placed]
-        messages = [(bucket, placed[each]) for bucket, each in keys]
-        made = self._engine.create(self._connection, self._topic, messages, False, self._now_ms)
+        letters = [(bucket, placed[each]) for bucket, each in keys]
+        made = self._engine.create(self._connection, self._topic, letters, False, self._now_ms)
         taken = next((each for each in placed if each not in made), None)
         if taken is not None:
             raise InvalidInput(f"a record is rejected as {taken!r}, which is taken: use another id")
         self._engine.reject(self._connection, self._topic, keys, self._now_ms)
-        return {"rejected": len(placed)}
 
-    def _cancel(self, cancels: Sequence[Cancel], partition: str) -> dict[str, int]:
+    def _cancel(self, runs: Sequence[_Run]) -> None:
+        cancels: list[Cancel] = [each for _, run in runs for each in run]
         done = self._change(Operation.CANCEL, [self._cancel_of(each.id) for each in cancels])
-        until_ms = {each.id: self._now_ms + each.wait_ms for each in cancels if each.wait_ms}
-        early = [
-            EarlyCancel(self._key(each), partition, until)
-            for each, until in until_ms.items()
-            if each not in done
-        ]
+        found = set(done)
+        early = {
+            each.id: EarlyCancel(self._key(each.id), part.place, self._now_ms + each.wait_ms)
+            for part, run in runs
+            for each in run
+            if each.wait_ms and each.id not in found
+        }
         if early:
-            done += self._wait_for_creates(early)
-        return {"cancelled": len(done), "missed": len(cancels) - len(done)}
+            done += self._wait_for_creates(list(early.values()))
+        _count(runs, done, "cancelled")
 
     def _wait_for_creates(self, cancels: Sequence[EarlyCancel]) -> list[str]:
         """Marks the ids of cancels that found nothing, and answers those that it cancelled after all.
@@ -198,15 +241,46 @@ class IntakeRun:
     def _cancel_of(self, message_id: str) -> Change:
         return Change(Operation.CANCEL, message_id, self._producer_group)
 
-    def _reschedule(self, moves: Iterable[Reschedule]) -> dict[str, int]:
+    def _reschedule(self, runs: Sequence[_Run]) -> None:
         group = self._producer_group
-        changes = [Change(Operation.RESCHEDULE, each.id, group, to=each.due) for each in moves]
-        done = self._change(Operation.RESCHEDULE, changes)
-        return {"rescheduled": len(done), "missed": len(changes) - len(done)}
+        changes = [
+            Change(Operation.RESCHEDULE, each.id, group, to=each.due)
+            for _, run in runs
+            for each in run
+        ]
+        _count(runs, self._change(Operation.RESCHEDULE, changes), "rescheduled")
 
     def _change(self, operation: Operation, changes: Sequence[Change]) -> list[str]:
         """Makes changes, and answers the ids of those that were made."""
         return self._writer.change_some(operation, self._topic, changes, self._now_ms)
+
+
+def phases_of(entries: Iterable[Entry]) -> dict[int, list[Entry]]:
+    """The records of a partition by phase; a phase has records of one kind, in their order.
+
+    The phases follow each other, their kinds alternate, and a record is in the first phase of its kind that
+    is not before the last one of its id. So records of one id keep their order, and all others are written by
+    as few statements as there are kinds.
+    """
+    phases: dict[int, list[Entry]] = {}
+    last: dict[str, int] = {}
+    for entry in entries:
+        name = entry.message.id if isinstance(entry, Rejected) else entry.id
+        before = last.get(name, 0)
+        phase = before + (_PLACES[type(entry)] - before) % len(_KINDS)
+        last[name] = phase
+        phases.setdefault(phase, []).append(entry)
+    return phases
+
+
+def _count(runs: Iterable[_Run], done: Iterable[str], name: str) -> None:
+    """Counts the records whose ids are among the changes that were made, and all others as missed."""
+    left = Counter(done)
+    for part, run in runs:
+        for each in run:
+            made = left[each.id] > 0
+            left[each.id] -= made
+            part.counted[name if made else "missed"] += 1
 
 
 def check_intakes(intakes: Sequence[Intake]) -> None:

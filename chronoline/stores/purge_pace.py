@@ -1,8 +1,8 @@
 """The pace of purging: the rest of a process between two rounds.
 
 A round that finds nothing costs the store a few statements, at every broker and pipe that shares it. So
-rounds become rarer while there is nothing to remove, and frequent again when there is, or when this process
-deletes a topic.
+rounds become rarer while there is nothing to remove, and frequent again when there is. A broker that deletes
+a topic does not wait for a round (`broker.topic_lifecycle`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,3 @@ class PurgePace:
             self._rest_s = min(self._rest_s * 2, self._shortest_s * _SLOWEST)
         # A caller that comes at the same intervals must not miss its turn by a millisecond.
         self._next_s = self._monotonic() + self._rest_s - self._shortest_s / 2
-
-    def hurry(self) -> None:
-        """Makes the next round due at once: there is something to remove."""
-        self._rest_s, self._next_s = self._shortest_s, self._monotonic()

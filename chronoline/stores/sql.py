@@ -62,6 +62,9 @@ class SqlEngine(Engine[Connection]):
     def list_topics(self) -> list[Topic]:
         return self._read_topics("topics", {})
 
+    def deleted_topics(self) -> list[Topic]:
+        return self._read_topics("unfinished_drops", {})
+
     def _read_topics(
         self, query: str, values: dict[str, Any], connection: Connection | None = None
     ) -> list[Topic]:
@@ -211,6 +214,7 @@ def lease_values(topic: Topic, request: LeaseRequest) -> dict[str, Any]:
         "topic": topic.uid,
         "now": request.now_ms,
         "horizon": request.now_ms + request.reserve_ahead_ms,
+        "since": request.since_ms,
         "consumer": request.consumer,
         "session": request.session,
         "lease_ms": request.lease_ms,

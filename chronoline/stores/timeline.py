@@ -113,6 +113,9 @@ class Timeline(Store):
     def list_topics(self) -> list[Topic]:
         return self.engine.list_topics()
 
+    def deleted_topics(self) -> list[Topic]:
+        return self.engine.deleted_topics()
+
     def delete_topic(self, uid: int, *, now_ms: int) -> bool:
         return self.topics.delete(uid, now_ms)
 
@@ -168,17 +171,21 @@ class Timeline(Store):
         lease_ms: int,
         reserve_ahead_ms: int = 0,
         session: str = "",
+        since_ms: int = 0,
         now_ms: int,
     ) -> Grant:
         request = _lease_request(consumer, lease_ms, reserve_ahead_ms, session, now_ms)
+        check_time("since_ms", since_ms)
         check_limit(limit)
         topic = self.topics.known(topic_uid)
         merged = merge_ranges(ranges, topic.settings.buckets)
-        taken, more = self.engine.reserve(topic, merged, limit, request)
+        request = request._replace(since_ms=since_ms)
+        taken, more, clear_ms = self.engine.reserve(topic, merged, limit, request)
         if not taken:
             self.topics.get(topic_uid)  # nothing to lease, or the topic was deleted
         taken.sort(key=_due_of)
-        return _grant(taken, consumer, session, [], more=more)
+        grant = _grant(taken, consumer, session, [], more=more)
+        return replace(grant, clear_ms=clear_ms)
 
     def lease(
         self,

@@ -174,6 +174,7 @@ _FORMS: dict[Operation, _Form] = {
 MESSAGE_FRAMES = frozenset({"create"}) | {form.batch for form in _FORMS.values()}
 """The names of the frames that change messages, as in `frame.WhichOneof("what")`."""
 _OPERATIONS = {(form.batch, form.kind): operation for operation, form in _FORMS.items()}
+_MOVES = [operation for operation, form in _FORMS.items() if form.batch == "move"]
 
 
 class ChangeBatch(NamedTuple):
@@ -239,7 +240,8 @@ def read_changes(frame: pb.ProducerFrame | pb.ConsumerFrame) -> ChangeBatch:
     batch = getattr(frame, name, None)
     operation = _OPERATIONS.get((name, getattr(batch, "kind", 0)))
     if operation is None and name == "move":
-        raise InvalidInput("a move has to be of a kind: extend, release, retry, bury or unreserve")
+        *kinds, last = _MOVES
+        raise InvalidInput(f"a move has to be of a kind: {', '.join(kinds)} or {last}")
     if operation is None or batch is None:
         raise InvalidInput("the frame asks for nothing that this broker knows")
     items = getattr(batch, _FORMS[operation].items)
@@ -250,7 +252,7 @@ def write_answer(
     reply: pb.ProducerReply | pb.ConsumerReply, operation: Operation, outcomes: Sequence[Outcome]
 ) -> None:
     """Puts the outcomes of changes into a reply; of moves with the times from which they hold."""
-    if _FORMS[operation].batch == "move":
+    if operation in _MOVES:
         reply.moved.outcomes.extend(outcomes_to_wire(outcomes))  # type: ignore[union-attr]  # a consumer's
         reply.moved.at_ms.extend(each.at if each.done else 0 for each in outcomes)  # type: ignore[union-attr]  # as above
     else:

@@ -16,6 +16,7 @@ from chronoline.core.errors import (
     BrokerUnavailable,
     ChronolineError,
     ConsumerReplaced,
+    CoordinationUnavailable,
     InvalidInput,
     NodeBusy,
     NotSubscribed,
@@ -26,8 +27,10 @@ from chronoline.core.errors import (
     TooMuch,
     TopicExists,
     TopicNotFound,
+    TopicNotReady,
     TopicPiped,
     Unauthenticated,
+    WrongBroker,
 )
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -43,15 +46,18 @@ CODES: dict[str, tuple[type[ChronolineError], FailureKind]] = {
     "invalid_input": (InvalidInput, FailureKind.REFUSED),
     "topic_not_found": (TopicNotFound, FailureKind.REFUSED),
     "topic_exists": (TopicExists, FailureKind.REFUSED),
+    "topic_not_ready": (TopicNotReady, FailureKind.TRY_AGAIN),
     "already_subscribed": (AlreadySubscribed, FailureKind.REFUSED),
     "not_subscribed": (NotSubscribed, FailureKind.REFUSED),
     "consumer_replaced": (ConsumerReplaced, FailureKind.REFUSED),
     "unauthenticated": (Unauthenticated, FailureKind.REFUSED),
+    "wrong_broker": (WrongBroker, FailureKind.REFUSED),
     "node_busy": (NodeBusy, FailureKind.TRY_AGAIN),
     "too_much": (TooMuch, FailureKind.TRY_AGAIN),
     "store_busy": (StoreBusy, FailureKind.TRY_AGAIN),
     "store_full": (StoreFull, FailureKind.TRY_AGAIN),
     "store_unavailable": (StoreUnavailable, FailureKind.TRY_AGAIN),
+    "coordination_unavailable": (CoordinationUnavailable, FailureKind.TRY_AGAIN),
     "unavailable": (BrokerUnavailable, FailureKind.TRY_AGAIN),
     "outcome_unknown": (OutcomeUnknown, FailureKind.UNKNOWN),
 }

@@ -9,7 +9,6 @@ import pytest
 
 from chronoline_bench.pipe import bench as pipe
 from chronoline_bench.pipe.bench import FULL, QUICK, measure_sizes
-from chronoline_bench.pipe.rates import RateSizes
 from chronoline_bench.pipe.stage import Delays
 from chronoline_bench.registry import BENCHES
 from chronoline_bench.session import Session, run_bench
@@ -44,33 +43,23 @@ def test_failed_case_leaves_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 @pytest.mark.timeout(600)
-def test_pipe_is_measured_beside_the_polling_queue(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Runs servers, Spark, load and watcher once for a warm pipe, and once from outside."""
+def test_pipe_is_measured_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs servers, Spark, load and watcher once, and the polling queue before and after."""
     monkeypatch.setenv("PYSPARK_PYTHON", python_of_workers(tmp_path))
     sizes = replace(
         QUICK,
         delays=Delays(shortest_ms=1_000, longest_ms=2_000),
-        rates=RateSizes(rounds=1, rates=(1_000,), steady_s=0.5),
         outside=replace(QUICK.outside, seconds=2, reference_s=1),
     )
 
     def measure(session: Session) -> None:
-        session.cases = ("rates", "outside")
+        session.cases = ("outside",)
         measure_sizes(session, sizes)
 
     report = run_bench("tiny", measure, plots=tmp_path / "plots")
     assert report.tally.clean
     rows = {(row.case, row.metric): row for row in report.rows}
     assert len(rows) == len(report.rows)
-    for name in ("p50", "p99", "p99.9", "max"):
-        alone = rows["at 1,000/s", f"late, {name}"]
-        beside = rows["at 1,000/s, beside a polling queue", f"late, {name}"]
-        assert alone.value == beside.value > 0
-        assert beside.reference_value
-    assert rows["a steady load", "lost or early"].holds
-    assert rows["a steady load", "came twice"].holds
     case = "from outside: 1,000/s for 2 s, cold, delays 1–2 s, 4 partitions"
     assert rows[case, "lost or early"].holds
     assert rows[case, "runs after"].value > 0

@@ -50,9 +50,17 @@ def test_output_is_on_time_after_its_last_late_slice() -> None:
     assert found.worst_ms == 4_000
 
 
+def test_late_slice_after_five_seconds_on_time_is_another_matter() -> None:
+    delayed = late(12_000, 21_150, 4_000)
+    assert incident(delayed | late(26_000, 26_250, 300)).recovered_s == 6.25
+    found = incident(delayed | late(26_250, 26_500, 300))
+    assert found.recovered_s == 1.25
+    assert found.p99_after_ms == 300
+
+
 def test_slice_is_late_by_a_share_of_its_messages() -> None:
     # One of five messages is more than a tenth, and one of a thousand is not.
-    assert incident({30_000: 300}).recovered_s == 10.25
+    assert incident({24_000: 300}).recovered_s == 4.25
     due_us = dict.fromkeys(range(1_000), 25_000_000)
     arrivals = Arrivals()
     arrivals.add((number, due + 300_000 * (number < 100)) for number, due in due_us.items())

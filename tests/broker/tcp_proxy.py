@@ -1,16 +1,16 @@
-"""A TCP proxy in front of a broker, which a test can cut and heal."""
+"""A TCP proxy in front of a server, which a test can cut and heal."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 _CHUNK_BYTES = 64 * 1024
 
 
 class TcpProxy:
-    """Forwards connections to a broker. While it is cut, it rejects new connections."""
+    """Forwards connections to a server. While it is cut, it rejects new connections."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -21,6 +21,10 @@ class TcpProxy:
         """The address that clients connect to."""
         self.turned_away = 0
         self.accept_after_s = 0.0
+        self.loses_requests = False
+        """Data of clients does not arrive. Cut it afterwards: streams miss a part."""
+        self.loses_answers = False
+        """The same for data of the server."""
 
     def cut(self) -> None:
         """Abort all connections and reject new ones."""
@@ -37,17 +41,28 @@ class TcpProxy:
             writer.transport.abort()
             return
         await asyncio.sleep(self.accept_after_s)  # as a machine that has much else to do
-        there, onward = await asyncio.open_connection(*self._to)
+        try:
+            there, onward = await asyncio.open_connection(*self._to)
+        except OSError:  # the server is down, as its clients shall see
+            writer.transport.abort()
+            return
         self._open |= {writer, onward}
         try:
-            await asyncio.gather(_carry(reader, onward), _carry(there, writer))
+            await asyncio.gather(
+                _carry(reader, onward, lambda: self.loses_requests),
+                _carry(there, writer, lambda: self.loses_answers),
+            )
         finally:
             self._open -= {writer, onward}
 
 
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _carry(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_lost: Callable[[], bool]
+) -> None:
     with suppress(ConnectionError):  # the proxy was cut, or one side closed
         while chunk := await reader.read(_CHUNK_BYTES):
+            if is_lost():
+                continue
             writer.write(chunk)
             await writer.drain()
     writer.close()

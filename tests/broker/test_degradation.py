@@ -71,12 +71,12 @@ class Scene:
                 case "clock":
                     self._store.behind_ms = 10_000
                 case "stopping":
-                    self.served.node.parts.degradation.stopping = True
+                    self.served.node.parts.gate.stopping = True
             yield
         if kind == "locked":
             await self.served.create_topic()  # it takes changes again
         self._store.away, self._store.behind_ms = False, 0
-        self.served.node.parts.degradation.stopping = False
+        self.served.node.parts.gate.stopping = False
 
     async def said(self) -> dict[str, Any]:
         """The types of degradation that each interface shows."""

@@ -10,6 +10,7 @@ import pytest
 
 from chronoline.broker.targets import targets
 from chronoline.client import TopicSettings
+from chronoline.coordination.embedded import EmbeddedCoordination, EmbeddedHub
 from chronoline.core.errors import TopicNotFound
 from tests.broker.nodes import Running, running
 from tests.deadline import until
@@ -17,25 +18,36 @@ from tests.deadline import until
 _MESSAGES = 5
 
 
-async def _drop_under_consumers(dropper: Running, server: Running) -> None:
-    """One consumer holds all that it may and asks for no more, another has nothing to do."""
-    async with dropper.client() as client, server.client() as consumers:
+async def _drop_under_consumers(*nodes: Running) -> None:
+    """One consumer holds all that it may and asks for no more, another has nothing to do.
+
+    Each topic is dropped at a broker that does not serve it, if there is one. Which one serves it, brokers of
+    a cluster decide.
+    """
+    async with nodes[0].client() as client, nodes[-1].client() as consumers:
+        uids = {}
         for topic in ("full", "idle"):
-            await client.create_topic(topic, TopicSettings(window=0.1))
+            uids[topic] = (await client.create_topic(topic, TopicSettings(window=0.1))).uid
         full = consumers.consume("full", consumer="f", prefetch=2)
         idle = consumers.consume("idle", consumer="i", prefetch=2)
         waiting = asyncio.ensure_future(anext(idle))
         for number in range(_MESSAGES):
             await client.send("full", b"x", id=str(number))
         held = [await anext(full), await anext(full)]
-        await until(lambda: len(server.subscriptions) == 2)
+        await until(lambda: sum(len(each.subscriptions) for each in nodes) == 2)
         for topic in ("full", "idle"):
-            await client.delete_topic(topic)
+            dropper = min(nodes, key=lambda node, name=topic: _serves(node, name))  # type: ignore[misc]  # of this turn
+            assert dropper.node.parts is not None
+            await dropper.node.parts.topics.delete(uids[topic])
         for ended, topic in ((waiting, "idle"), (asyncio.ensure_future(anext(full)), "full")):
             with pytest.raises(TopicNotFound, match=f"^topic '{topic}' was deleted$"):
                 await asyncio.wait_for(ended, 60)
         assert len(held) == 2
-        assert server.subscriptions == []
+        assert [each.subscriptions for each in nodes] == [[]] * len(nodes)
+
+
+def _serves(node: Running, topic: str) -> bool:
+    return topic in {each.topic.name for each in node.subscriptions}
 
 
 def _check_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -49,7 +61,7 @@ def test_drop_ends_consumers_of_this_broker(
 ) -> None:
     async def play() -> None:
         async with running(tmp_path) as node:
-            await _drop_under_consumers(node, node)
+            await _drop_under_consumers(node)
 
     with caplog.at_level(logging.INFO, logger="chronoline"):
         asyncio.run(play())
@@ -63,6 +75,24 @@ def test_drop_ends_consumers_of_another_broker_without_warnings(
 
     async def play() -> None:
         async with running(tmp_path) as one, running(tmp_path) as other:
+            await _drop_under_consumers(one, other)
+
+    with caplog.at_level(logging.INFO, logger="chronoline"):
+        asyncio.run(play())
+    _check_log(caplog)
+
+
+def test_drop_ends_consumers_of_the_whole_cluster_without_a_listing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "_LOOK_EVERY_S", 3_600.0)
+
+    async def play() -> None:
+        hub = EmbeddedHub()
+        async with (
+            running(tmp_path, coordination=EmbeddedCoordination(hub)) as one,
+            running(tmp_path, coordination=EmbeddedCoordination(hub)) as other,
+        ):
             await _drop_under_consumers(one, other)
 
     with caplog.at_level(logging.INFO, logger="chronoline"):

@@ -148,14 +148,16 @@ def test_broker_killed_at_a_push_has_stored_the_lease(tmp_path: Path) -> None:
         async with doomed_broker(tmp_path, "push") as dying, dying.client() as client:
             topic = await client.create_topic("jobs")
             taking = asyncio.ensure_future(anext(client.consume("jobs", consumer="c", lease=_LONG)))
-            await client.send("jobs", b"work", id="a")
+            # The broker may die before it answers this.
+            sending = asyncio.ensure_future(client.send("jobs", b"work", id="a"))
             await dying.died()
             with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
                 found = store.lookup(topic.uid, ["a"])["a"]
             assert found.lock_consumer == "c"
             assert found.ts > SystemClock().now_ms()  # the end of the lease
             assert not taking.done()
-            taking.cancel()
-            await asyncio.gather(taking, return_exceptions=True)
+            for task in (taking, sending):
+                task.cancel()
+            await asyncio.gather(taking, sending, return_exceptions=True)
 
     asyncio.run(play())

@@ -200,6 +200,7 @@ class _Deaf:
     """A receiver that is far away."""
 
     name = instance = "c"
+    rack = ""
     busy = clogged = False
     advance_ms = 35
 

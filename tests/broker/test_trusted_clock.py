@@ -322,6 +322,7 @@ class _Receiver:
     """A consumer that keeps what it gets."""
 
     name = instance = "c"
+    rack = ""
     busy = False
     clogged = False
     advance_ms = 0

@@ -13,6 +13,7 @@ OF_A_BROKER = {
     ("dead", "discard"),
     ("dead", "list"),
     ("dead", "redrive"),
+    ("cluster",),
     ("forecast",),
     ("receive",),
     ("reschedule",),

@@ -93,6 +93,11 @@ class FakeBroker:
         """Replies in the frame of the welcome; then the stream ends."""
         self.ahead_us = 0
         """The offset of its clock from the machine's."""
+        self.others: list[str] = []
+        """The addresses in its welcome."""
+        self.preferred: list[str] = []
+        """The answer to a question about preferences; if empty, the method is unknown."""
+        self.hellos: list[pb.Hello] = []
         self.streams: list[FakeStream] = []
         self._news = asyncio.Event()
         self._server: aio.Server | None = None
@@ -116,7 +121,12 @@ class FakeBroker:
                 self._topic,
                 request_deserializer=pb.GetTopicRequest.FromString,
                 response_serializer=lambda each: each.SerializeToString(),
-            )
+            ),
+            "Prefer": grpc.unary_unary_rpc_method_handler(
+                self._prefer,
+                request_deserializer=pb.PreferRequest.FromString,
+                response_serializer=lambda each: each.SerializeToString(),
+            ),
         }
         self._server.add_generic_rpc_handlers(
             (
@@ -129,6 +139,10 @@ class FakeBroker:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """It is gone. May be called twice."""
         assert self._server is not None
         await self._server.stop(None)
 
@@ -166,6 +180,11 @@ class FakeBroker:
     async def _topic(self, asked: pb.GetTopicRequest, _: Any) -> pb.Topic:
         return pb.Topic(uid=TOPIC_UID, name=asked.name)
 
+    async def _prefer(self, _: pb.PreferRequest, context: Any) -> pb.PreferredBrokers:
+        if not self.preferred:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown")
+        return pb.PreferredBrokers(brokers=[pb.Broker(address=each) for each in self.preferred])
+
     def _serve(self, reply_type: Any) -> Any:
         async def serve(frames: AsyncIterator[Any], context: Any) -> None:
             stream = FakeStream(context.write, reply_type, self.ahead_us)
@@ -192,10 +211,13 @@ class FakeBroker:
     async def _take_in(self, stream: FakeStream, frame: Any) -> None:
         match frame.WhichOneof("what"):
             case "hello":
+                self.hellos.append(frame.hello)
                 if self.answer_hello is not None:
                     await stream.reply(seq=frame.seq, failure=self.answer_hello)
                 elif not self.silent:
-                    welcome = pb.Welcome(name=frame.hello.name or "made", limits=self.limits)
+                    welcome = pb.Welcome(
+                        name=frame.hello.name or "made", limits=self.limits, others=self.others
+                    )
                     await stream.reply(seq=frame.seq, welcome=welcome, more=self.behind_welcome)
                     if self.behind_welcome:
                         stream.end()

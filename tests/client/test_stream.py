@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from chronoline.client.aio import AsyncClient, ToSend
-from chronoline.client.connection import Connection
+from chronoline.client.brokers import Brokers
 from chronoline.client.producer_stream import ProducerStream
 from chronoline.client.requests import FrameLimits, Part, Request, RequestKind, RequestQueue
 from chronoline.core.change import Change
@@ -370,8 +370,8 @@ def test_abandoned_requests_are_freed_while_disconnected() -> None:
     async def play() -> None:
         async with FakeBroker() as broker:
             broker.silent = True
-            connection = Connection(broker.address, None, False)
-            stream = ProducerStream(connection, "g", timeout_s=_SHORT_S)
+            brokers = Brokers(broker.address, None, False)
+            stream = ProducerStream(brokers, "g", timeout_s=_SHORT_S)
             kept = [
                 await _timed_out(stream),
                 await _cancelled(stream),
@@ -379,7 +379,7 @@ def test_abandoned_requests_are_freed_while_disconnected() -> None:
             gc.collect()
             assert [each() for each in kept] == [None, None]
             await stream.close()
-            await connection.close()
+            await brokers.close()
 
     async def _timed_out(stream: ProducerStream) -> weakref.ref[_Id]:
         message_id = _Id("timed-out")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chronoline.core.agenda import Agenda
+from chronoline.core.agenda import FROM_START_MS, MOST_GATHER_MS, Agenda, gather_ms
 from tests.core.leased import ids, leased
 
 NOW = 1_000_000
@@ -364,3 +364,86 @@ def test_room_for_a_message_counts_bytes_and_places() -> None:
     assert agenda.has_room_for(small)
     agenda.reserved([small], next_ts=None, more=True, now_ms=NOW)
     assert not agenda.has_room_for(small)
+
+
+# Where a search begins
+
+
+def cleared(agenda: Agenda, until_ms: int = NOW, since_ms: int = 0) -> Agenda:
+    agenda.reserved((), next_ts=None, more=False, now_ms=NOW)
+    agenda.cleared(until_ms, since_ms=since_ms, now_ms=NOW)
+    return agenda
+
+
+def test_next_search_begins_where_nothing_is_left() -> None:
+    assert Agenda().since_ms(NOW) == 0
+    assert cleared(Agenda()).since_ms(NOW + 50) == NOW
+
+
+def test_unknown_past_is_searched_again() -> None:
+    assert cleared(cleared(Agenda()), until_ms=0).since_ms(NOW + 50) == 0
+
+
+@pytest.mark.parametrize("due", [None, NOW - 60_000, NOW, NOW + 100])
+def test_notice_of_the_past_begins_from_the_start(due: int | None) -> None:
+    agenda = cleared(Agenda())
+    agenda.noticed(due)
+    assert agenda.since_ms(NOW + 50) == 0
+
+
+def test_second_notice_counts_before_the_reservation_of_the_first() -> None:
+    agenda = Agenda()
+    agenda.reserved((), next_ts=None, more=True, now_ms=NOW)
+    agenda.cleared(NOW, since_ms=0, now_ms=NOW)
+    assert agenda.noticed(NOW - 1) is False  # it reserves at once anyway
+    assert agenda.since_ms(NOW + 50) == 0
+
+
+def test_notice_of_the_future_keeps_the_beginning() -> None:
+    agenda = cleared(Agenda())
+    agenda.noticed(NOW + 3_000)
+    assert agenda.since_ms(NOW + 50) == NOW
+
+
+def test_search_begins_from_the_start_again_after_a_time() -> None:
+    agenda = cleared(Agenda())
+    assert agenda.since_ms(NOW + FROM_START_MS - 1) == NOW
+    assert agenda.since_ms(NOW + FROM_START_MS) == 0
+
+
+def test_search_from_a_moment_does_not_put_off_one_from_the_start() -> None:
+    agenda = cleared(Agenda())
+    agenda.cleared(NOW + 1_000, since_ms=NOW, now_ms=NOW + 1_000)
+    assert agenda.since_ms(NOW + FROM_START_MS) == 0
+
+
+@pytest.mark.parametrize("event", ["another window", "a failure", "a clock that was put back"])
+def test_uncertain_past_is_searched_again(event: str) -> None:
+    agenda = cleared(Agenda())
+    if event == "another window":
+        agenda.serve(NOW, NOW + 4_000)
+    elif event == "a failure":
+        agenda.postponed(NOW + 10, now_ms=NOW)
+    assert agenda.since_ms(NOW - 1 if event.startswith("a clock") else NOW + 50) == 0
+
+
+# Gathering
+
+
+@pytest.mark.parametrize(
+    ("delivered", "since_ms", "expected_ms"),
+    [
+        pytest.param(1, 1, 0, id="one a millisecond"),
+        pytest.param(20, 10, 0, id="a few that waited for a core"),
+        pytest.param(5, 1, 0, id="not dense enough"),
+        pytest.param(6, 1, 6, id="dense"),
+        pytest.param(80, 10, 8, id="dense, and gathered before"),
+        pytest.param(400, 1, MOST_GATHER_MS, id="a burst"),
+        pytest.param(7, 0, 7, id="twice in a millisecond"),
+        pytest.param(2, -3_600_000, 0, id="the clock was put back"),
+    ],
+)
+def test_messages_gather_only_in_dense_traffic(
+    delivered: int, since_ms: int, expected_ms: int
+) -> None:
+    assert gather_ms(delivered, since_ms) == expected_ms

@@ -56,6 +56,22 @@ def test_failed_trial_shuts_the_gate_again() -> None:
     assert gate.opens_at(NOW + 500) == NOW + 500 + DEFAULT_SHUT_MS
 
 
+def test_failed_trials_double_the_time_up_to_the_longest() -> None:
+    gate, waits = OutputGate(longest_ms=3 * DEFAULT_SHUT_MS), []
+    gate.failed(NOW)
+    gate.failed(NOW)  # of a message that passed before, and is no trial
+    for _ in range(3):
+        opens_at = gate.opens_at(NOW)
+        assert opens_at is not None
+        waits.append((opens_at - NOW) // DEFAULT_SHUT_MS)
+        gate.passed()
+        gate.failed(NOW)
+    assert waits == [1, 2, 3]
+    gate.succeeded()
+    gate.failed(NOW)
+    assert gate.opens_at(NOW) == NOW + DEFAULT_SHUT_MS
+
+
 def test_undecided_trial_allows_another() -> None:
     gate = on_trial()
     gate.undecided()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronoline.core.errors import InvalidInput
-from chronoline.core.ranges import BucketRange, merge_ranges
+from chronoline.core.ranges import BucketRange, cut_ranges, merge_ranges
 
 BUCKETS = 12
 ranges_within = st.lists(
@@ -44,3 +44,13 @@ def test_a_range_outside_of_the_topic_is_named(start: int, stop: int) -> None:
 def test_invalid_list_of_ranges_is_refused(ranges: Any) -> None:
     with pytest.raises(InvalidInput, match="must be a list of BucketRange"):
         merge_ranges(ranges, 64)
+
+
+@given(ranges_within, ranges_within.filter(bool))
+def test_cut_parts_are_inside_or_outside(ranges: list[BucketRange], by: list[BucketRange]) -> None:
+    inside, outside = cut_ranges(ranges, by[0])
+    wanted = sorted(bucket for each in ranges for bucket in range(*each))
+    found = [[bucket for each in part for bucket in range(*each)] for part in (inside, outside)]
+    assert sorted(found[0] + found[1]) == wanted
+    assert sorted(found[0]) == [bucket for bucket in wanted if bucket in range(*by[0])]
+    assert all(each.start < each.stop for each in (*inside, *outside))

@@ -4,6 +4,7 @@
 first writer ends by itself; the others are killed at about this number of its lines, or at each for 0.
 """
 
+import importlib
 import itertools
 import json
 import os
@@ -22,6 +23,16 @@ STEPS = (
     "/chronoline/log/appender.py",
     "/log/log.py",
 )
+
+ENGINES = (
+    "chronoline.log.index.dynamodb",
+    "chronoline.log.index.postgres",
+    "chronoline.log.index.sqlite",
+    "chronoline.log.objects.aws",
+    "chronoline.log.objects.local",
+    "chronoline.log.objects.remote",
+)
+"""Imported before the forks: else each writer would import its own."""
 
 
 class Killer:
@@ -73,6 +84,8 @@ def run(url: str, step: int) -> tuple[list[str], int] | None:
 
 
 def main(url: str, wanted: int) -> None:
+    for name in ENGINES:
+        importlib.import_module(name)
     first = run(url, 0)
     assert first is not None
     lines = max(1, first[1] // wanted) if wanted else 1

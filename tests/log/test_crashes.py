@@ -43,7 +43,7 @@ def test_bucket_writers_killed_between_steps_leave_a_valid_log(
     request: pytest.FixtureRequest, index: str
 ) -> None:
     # Clients of servers run many more lines: not at each of them.
-    kill_step_by_step(place(request, "s3", index), kills=KILLS // 2)
+    kill_step_by_step(place(request, "s3", index), kills=KILLS // 3)
 
 
 def kill_step_by_step(url: str, *, kills: int = 0) -> None:

@@ -194,10 +194,17 @@ def test_tag_must_be_a_valid_label(name: str) -> None:
     assert "can be no label" in line
 
 
-def test_broker_needs_both_of_its_roles() -> None:
-    (line,) = problems(roles="carrier, timers")
-    words = "a broker has both of its roles in this version: overseer, carrier"
-    assert line == f"roles (flag roles): {words}"
+_ETCD = {"coordination": "etcd://h1,h2/c", "store": "postgresql://h/x"}
+
+
+@pytest.mark.parametrize(("role", "other"), [("overseer", "carrier"), ("carrier", "overseer")])
+def test_one_role_alone_needs_a_cluster(role: str, other: str) -> None:
+    (line,) = problems(roles=f"{role}, timers")
+    assert line.startswith(f"roles (flag roles): {role} alone needs another broker as {other}")
+    assert load(roles=role, **_ETCD).broker_roles == (role,)
+
+
+def test_node_has_a_role() -> None:
     (line,) = problems(roles="")
     assert line.startswith("roles (flag roles): a node has a role at least")
 
@@ -209,6 +216,48 @@ def test_broker_needs_both_of_its_roles() -> None:
 def test_roles_choose_broker_timers_or_both(roles: str | None, broker: bool, timers: bool) -> None:
     settings = load(roles=roles)
     assert (settings.has_broker, settings.has_timers) == (broker, timers)
+
+
+def test_broker_of_a_cluster_is_described_by_settings() -> None:
+    given = {"name": "b1", "rack": "r1", "advertise": "b1.example:7400", "session_ttl_ms": "5s"}
+    settings = load(grpc="0.0.0.0:7400", **_ETCD, **given)
+    assert (settings.name, settings.rack, settings.advertise) == (
+        "b1",
+        "r1",
+        "b1.example:7400",
+    )
+    assert (settings.is_clustered, settings.session_ttl_ms) == (True, 5_000)
+    assert not load().is_clustered
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            {"coordination": "zookeeper://h"},
+            "coordination (flag coordination): is not the URL of a",
+        ),
+        ({**_ETCD, "store": "sqlite:///x"}, "store (flag store): must be PostgreSQL with"),
+        ({**_ETCD, "store": "memory:"}, "store (flag store): must be PostgreSQL with"),
+        ({**_ETCD, "grpc": "0.0.0.0:7400"}, "advertise: is missing: clients cannot connect to"),
+        ({**_ETCD, "grpc": "[::]:7400"}, "advertise: is missing: clients cannot connect to"),
+        ({"advertise": "0.0.0.0:7400"}, "advertise (flag advertise): no client can connect to"),
+        ({"advertise": "b1"}, "advertise (flag advertise): 'b1' is no address"),
+        ({"name": "x" * 1_000}, "name (flag name): "),
+        (
+            {"session_ttl_ms": "2500ms"},
+            "session_ttl_ms (flag session_ttl_ms): must be whole seconds",
+        ),
+        ({"session_ttl_ms": "1s"}, "session_ttl_ms (flag session_ttl_ms): must be at least 2000"),
+        (
+            {"session_margin_ms": "2s"},
+            "session_margin_ms (flag session_margin_ms): must be less than",
+        ),
+    ],
+)
+def test_wrong_membership_is_refused(given: dict[str, object], words: str) -> None:
+    (line,) = problems({}, **given)
+    assert line.startswith(words)
 
 
 @pytest.mark.parametrize(
@@ -251,6 +300,9 @@ def test_no_password_is_shown() -> None:
     settings = load(store=url, **given)
     assert settings.shown_store == "postgresql://…@host/db?password=…"
     assert "hidden" not in repr(settings)
+    meeting = load(store=url, coordination="etcd://user:hidden@host/c")
+    assert meeting.shown_coordination == "etcd://…@host/c"
+    assert "hidden" not in repr(meeting)
     assert "hidden" not in str(problems({}, store="mysql://user:hidden@host/db", **given))
 
 

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from chronoline.core.errors import InvalidInput
+from chronoline.core.errors import InvalidInput, RowsLocked
 from chronoline.core.topic import Topic
 from chronoline.pipe.claims import InputClaims, Start
 from chronoline.pipe.inputs import Input
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
+from chronoline.stores.inputs import InputClaim
 
 CLAIM_MS = 1_000
 
@@ -63,6 +64,23 @@ def claiming(
     return InputClaims(
         store, topic, source, name="pipe/in", node=node, start=start, claim_ms=CLAIM_MS
     )
+
+
+def test_claims_whose_rows_are_held_are_kept_for_the_next_round(
+    store: Store, topic: Topic, source: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = claiming(store, topic, source, "a")
+    mine.share(["a"], [0, 1, 2], 1)
+
+    def held(*_: object, **__: object) -> list[InputClaim]:
+        raise RowsLocked("an intake writes")
+
+    with monkeypatch.context() as busy:
+        busy.setattr(store, "renew_claims", held)
+        assert mine.renew(2)
+    assert mine.claims.keys() == {0, 1, 2}
+    assert mine.renew(3)
+    assert {each.until_ms for each in mine.claims.values()} == {3 + CLAIM_MS}
 
 
 def test_two_pipes_come_to_their_shares(store: Store, topic: Topic, source: Topics) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import psycopg
 import pytest
 
+from chronoline.core.errors import RowsLocked
 from chronoline.core.limits import MAX_BODY_BYTES
 from chronoline.core.message import Header
 from chronoline.core.permissions import System
@@ -19,6 +21,7 @@ from chronoline.stores.contract import MAX_BATCH, Store
 from chronoline.stores.factory import open_store
 from chronoline.stores.inputs import ClaimLost, InputClaim, InputGap, Tally
 from chronoline.testing.clock import START_MS, ManualClock
+from chronoline.testing.postgres import PostgresServer
 
 DUE_MS = START_MS + 60_000
 ODD = "header chronosDeadline is missing"
@@ -121,12 +124,53 @@ def test_records_are_applied_in_order(store: Store, topic: Topic) -> None:
 def test_early_cancel_waits_if_it_is_set(
     store: Store, topic: Topic, early_cancel_ms: int, expected: Tally
 ) -> None:
-    ranges = [
-        read_range(record("a", None, action=b"cancel")),
-        read_range(record("a"), partition=1),
-    ]
+    held = claims(store)
     intake = taker(store, topic, early_cancel_ms=early_cancel_ms)
-    assert intake.take_in(claims(store), ranges) == expected
+    cancelled = intake.take_in(held, [read_range(record("a", None, action=b"cancel"))])
+    created = intake.take_in(held, [read_range(record("a"), partition=1)])
+    assert cancelled + created == expected
+
+
+def test_cancel_finds_what_another_partition_creates_in_the_same_batch(
+    store: Store, topic: Topic
+) -> None:
+    ranges = [
+        read_range(record("a", None, action=b"cancel"), record("b")),
+        read_range(record("a"), record("b", None, action=b"cancel"), partition=1),
+    ]
+    tally = taker(store, topic).take_in(claims(store), ranges)
+    assert tally == Tally(accepted=2, cancelled=2)
+    assert store.lookup(topic.uid, ["a", "b"]) == {}
+
+
+def test_one_id_on_two_partitions_is_one_message(store: Store, topic: Topic) -> None:
+    ranges = [read_range(record("a")), read_range(record("b"), record("a"), partition=1)]
+    held = claims(store)
+    assert taker(store, topic).take_in(held, ranges) == Tally(accepted=2, ignored=1)
+    accounts = store.input_accounts(held[0].source)
+    assert [each.tally for each in accounts] == [Tally(accepted=1), Tally(accepted=1, ignored=1)]
+
+
+def test_held_message_delays_only_its_own_partition(postgres_server: PostgresServer) -> None:
+    url = postgres_server.create_database("held_by_others")
+    with open_store(url) as store, psycopg.connect(url) as other:
+        topic = store.create_topic("pipe", TopicSettings(dedupe_ms=0), now_ms=START_MS)
+        other.execute(
+            "SELECT chronoline.send('pipe', 'a', %s, '', %s, 'others')", [DUE_MS, START_MS]
+        )
+        held = claims(store, partitions=3)
+        intake = taker(store, topic)
+        first = [read_range(record(each), partition=n) for n, each in enumerate("abc")]
+        with pytest.raises(RowsLocked):
+            intake.take_in(held, first)
+        assert store.lookup(topic.uid, ["a", "b", "c"]).keys() == {"b", "c"}
+        # The others do not wait for it the next time either.
+        second = [first[0], read_range(record("d"), partition=1, first=1)]
+        with pytest.raises(RowsLocked):
+            intake.take_in(held, second)
+        assert store.lookup(topic.uid, ["a", "d"]).keys() == {"d"}
+        other.rollback()
+        assert intake.take_in(held, first[:1]) == Tally(accepted=1)
 
 
 def test_rejected_record_keeps_its_reason_and_origin(

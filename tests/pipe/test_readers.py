@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from chronoline.core.errors import InvalidInput
+from chronoline.core.message import content_bytes
 from chronoline.log import Log
 from chronoline.pipe import kafka_reader, readers
 from chronoline.pipe.contract import SourceRecord
@@ -150,6 +151,20 @@ def test_large_values_end_a_batch(source: Source, monkeypatch: pytest.MonkeyPatc
         ranges = poll_until(reader, {0: 7})
     assert offsets(ranges, 0) == list(range(7))
     assert max(len(each.records) for each in ranges) <= 3
+
+
+def test_keys_and_headers_count_for_the_size_of_a_batch(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_bytes = content_bytes(b"0", b"k", HEADERS)
+    for module in (readers, kafka_reader):
+        monkeypatch.setattr(module, "MOST_BYTES", 2 * record_bytes)
+    source.publish(0, 7)
+    with opened(source) as reader:
+        reader.assign({0: 0})
+        ranges = poll_until(reader, {0: 7})
+    assert offsets(ranges, 0) == list(range(7))
+    assert max(len(each.records) for each in ranges) <= 2
 
 
 def test_assignment_replaces_the_last(source: Source) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from chronoline.pipe import receipts
 from chronoline.pipe.receipts import Fired, Receipts, as_batch, receipts_url
 from tests.runtime.nfs import flock_of_nfs
 
@@ -156,14 +157,48 @@ def test_unreadable_journal_leaves_no_file(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_receipts_after_a_failed_write_are_readable(tmp_path: Path) -> None:
+def test_failed_write_is_repeated_by_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Receipts(tmp_path.as_uri()) as written:
         written.write(FIRED, "before")
-        with limited_files(tmp_path, more_bytes=100), pytest.raises(OSError, match="too large"):
+        with limited_files(tmp_path, more_bytes=100):
             written.write(FIRED, "torn")
+        written.write(FIRED, "soon")  # too soon for another try
+        assert len(list(tmp_path.glob(".journal-*"))) == 1
+        later_s = time.monotonic() + 10
+        monkeypatch.setattr(time, "monotonic", lambda: later_s)
         written.write(FIRED, "after")
+        Receipts(tmp_path.as_uri()).collect(0)  # that of the first journal
+        assert [row["node"] for row in rows(tmp_path)] == ["before"] * 2
     written.collect(0)
-    assert sorted(row["node"] for row in rows(tmp_path)) == ["after"] * 2 + ["before"] * 2
+    assert sorted({row["node"] for row in rows(tmp_path)}) == ["after", "before", "soon", "torn"]
+    assert len(rows(tmp_path)) == 8
+
+
+def test_failed_write_is_repeated_at_the_end(tmp_path: Path) -> None:
+    with Receipts(tmp_path.as_uri()) as written:
+        written.write(FIRED, "before")
+        with limited_files(tmp_path, more_bytes=100):
+            written.write(FIRED, "torn")
+    written.collect(0)
+    assert sorted(row["node"] for row in rows(tmp_path)) == ["before"] * 2 + ["torn"] * 2
+
+
+def test_receipts_beyond_the_bound_are_lost_and_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # No setting: the bound is far above what a test writes.
+    monkeypatch.setattr(receipts, "_MOST_UNWRITTEN", 3)
+    blocked = tmp_path / "receipts"
+    blocked.touch()  # no folder
+    written = Receipts(blocked.as_uri())
+    written.write(FIRED, "kept")
+    written.write(FIRED, "lost")
+    assert caplog.messages[-1] == "2 receipts are lost: too many wait to be written"
+    blocked.unlink()
+    written.close(0)
+    assert [row["node"] for row in rows(blocked)] == ["kept"] * 2
 
 
 def test_failed_collection_leaves_the_journals_and_no_other_file(

@@ -7,7 +7,8 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ ROOMS = {
     "broker": {"server"},
     "callbacks": {"server"},
     "cli": {"server", "spark"},
+    "coordination": {"cluster"},
     "databases": {"postgres"},
     "log": {"aws", "postgres"},
     "node": {"server"},
@@ -97,11 +99,17 @@ def hidden_modules(*, strict: bool) -> set[str]:
         shown -= {name_of(each) for extra in EXTRAS.values() for each in extra}
     hidden = {
         module
-        for module, owners in metadata.packages_distributions().items()
+        for module, owners in distributions_by_module().items()
         if not shown & {normal(each) for each in owners} and not module.startswith("_")
     }
     ours = {"chronoline", "pyspark_chronoline", "pyspark_chronoline_log"}
     return hidden - ours | {"chronoline_bench"}
+
+
+@cache
+def distributions_by_module() -> Mapping[str, list[str]]:
+    """The installed distributions that bring a module. Finding them reads the records of all."""
+    return metadata.packages_distributions()
 
 
 def closure(wanted: list[Requirement]) -> set[str]:
@@ -165,6 +173,7 @@ def test_help_names_the_extra_of_a_missing_part(wheel: Path) -> None:
         (["token", "create", "x"], "'chronoline[server]'"),
         (["demo"], "'chronoline[spark]'"),
         (["demo", "--timers"], "'chronoline[server]'"),
+        (["demo", "--cluster"], "'chronoline[server,postgres,cluster]'"),
         (["bench", "store"], "chronoline-bench"),
         (["log", "topics", "--log", S3], "'chronoline[aws]'"),
     ],
@@ -199,10 +208,16 @@ def test_pipe_without_spark_names_its_extra(wheel: Path) -> None:
             "LocalBroker(MemoryStore()).start()",
             "server",
         ),
+        (
+            "from chronoline.coordination.factory import open_coordination\n"
+            "open_coordination('embedded:')\n"
+            "open_coordination('etcd://x')",
+            "cluster",
+        ),
         ("import chronoline.spark", "spark"),
         ("import chronoline.pipe.kafka", "kafka"),
     ],
-    ids=["store", "broker", "formats", "kafka"],
+    ids=["store", "broker", "coordination", "formats", "kafka"],
 )
 def test_missing_library_raises_missing_extra(wheel: Path, program: str, install: str) -> None:
     done = run_on_base(wheel, program)
@@ -250,7 +265,7 @@ def modules_of(wanted: list[Requirement]) -> set[str]:
             }
     return {
         module
-        for module, owners in metadata.packages_distributions().items()
+        for module, owners in distributions_by_module().items()
         if named & {normal(each) for each in owners}
     }
 

@@ -17,11 +17,15 @@ from chronoline.broker.context import BrokerContext
 from chronoline.broker.grpc.server import GrpcEdge
 from chronoline.broker.http.poller import Pollers
 from chronoline.broker.http.server import HttpEdge
+from chronoline.broker.overseer import Overseer
 from chronoline.broker.store_watch import StoreWatch
 from chronoline.broker.targets.policy import TargetPolicy
 from chronoline.broker.targets.targets import Targets
 from chronoline.callbacks.address_guard import AddressGuard
 from chronoline.callbacks.caller import Caller
+from chronoline.coordination.contract import Coordination
+from chronoline.coordination.factory import open_coordination
+from chronoline.coordination.membership import Registration
 from chronoline.core.errors import InvalidInput
 from chronoline.delivery.firing_lane import FiringLane
 from chronoline.node.broker_service import BrokerService
@@ -204,11 +208,11 @@ def pollers(parts: BrokerContext, store: Store, folder: Path) -> Pollers:
 
 
 def grpc(parts: BrokerContext, store: Store, folder: Path) -> GrpcEdge:
-    return GrpcEdge(parts, auth.Door(), roles=(), **AT)
+    return GrpcEdge(parts, auth.Door(), **AT)
 
 
 def http(parts: BrokerContext, store: Store, folder: Path) -> HttpEdge:
-    return HttpEdge(parts, auth.Door(), roles=(), **AT)
+    return HttpEdge(parts, auth.Door(), **AT)
 
 
 def broker(parts: BrokerContext, store: Store, folder: Path) -> BrokerService:
@@ -224,7 +228,28 @@ def caller(parts: BrokerContext, store: Store, folder: Path) -> Caller:
     return Caller(AddressGuard(()))
 
 
-@pytest.mark.parametrize("make", [watch, targets, pollers, grpc, http, broker, timers, caller])
+def embedded(parts: BrokerContext, store: Store, folder: Path) -> Coordination:
+    return open_coordination("embedded:")
+
+
+def etcd(parts: BrokerContext, store: Store, folder: Path) -> Coordination:
+    return open_coordination("etcd://127.0.0.1:1")
+
+
+def registration(parts: BrokerContext, store: Store, folder: Path) -> Registration:
+    return Registration(open_coordination("embedded:"))
+
+
+def overseer(parts: BrokerContext, store: Store, folder: Path) -> Overseer:
+    coordination = parts.member.coordination
+    return Overseer(coordination, lambda: parts.member.record, parts.metrics.failed)
+
+
+ASYNC_SERVICES = [watch, targets, pollers, grpc, http, broker, overseer, timers, caller]
+ASYNC_SERVICES_OF_CLUSTERS = [embedded, etcd, registration]
+
+
+@pytest.mark.parametrize("make", [*ASYNC_SERVICES, *ASYNC_SERVICES_OF_CLUSTERS])
 def test_async_service_ends_once_whatever_is_called_twice(
     store: Store, tmp_path: Path, make: Callable[[BrokerContext, Store, Path], AsyncService]
 ) -> None:

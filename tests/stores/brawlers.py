@@ -3,10 +3,11 @@
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from chronoline.core.errors import OutcomeUnknown, StoreBusy
 from chronoline.core.message import Lease, LeasedMessage
-from chronoline.core.outcome import Outcome
+from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import Operation
 from chronoline.core.topic import Topic
 from chronoline.stores.contract import Store
@@ -15,6 +16,23 @@ from tests.stores.line import NOW, OWNERS, new
 
 LEASE_MS = 40
 AHEAD_MS = 100
+MOST_TRIES = 50
+
+Result = TypeVar("Result")
+
+
+def unless_busy(call: Callable[[], Result]) -> Result:
+    """Repeats a call that changed nothing because the store was busy.
+
+    An error that has an outcome for each item is raised at once: the caller repeats some of the items.
+    """
+    for _ in range(MOST_TRIES):
+        try:
+            return call()
+        except StoreBusy as error:
+            if error.answered is not None:
+                raise
+    return call()
 
 
 @dataclass
@@ -43,33 +61,35 @@ class Hand:
 
     def reschedule(self, ids: Sequence[str], due: int) -> None:
         moves = [(each, due) for each in ids]
-        outcomes = self.store.reschedule(
-            self.topic.uid, moves, producer_group=OWNERS, now_ms=self.now
-        )
+        outcomes = self._ask(self.store.reschedule, moves, producer_group=OWNERS)
         self._note(Operation.RESCHEDULE, outcomes, due=due, until=due)
 
     # As a consumer
 
     def reserve(self, limit: int, *, ahead_ms: int = 0, lease_ms: int = LEASE_MS) -> int:
-        grant = self.store.reserve(
-            self.topic.uid,
-            self.topic.all_buckets,
-            consumer=self.name,
-            limit=limit,
-            lease_ms=lease_ms,
-            reserve_ahead_ms=ahead_ms,
-            now_ms=self.now,
+        grant = unless_busy(
+            lambda: self.store.reserve(
+                self.topic.uid,
+                self.topic.all_buckets,
+                consumer=self.name,
+                limit=limit,
+                lease_ms=lease_ms,
+                reserve_ahead_ms=ahead_ms,
+                now_ms=self.now,
+            )
         )
         return self._hold(grant.leased, ahead_ms, lease_ms)
 
     def lease(self, wanted: Sequence[tuple[str, int]], *, ahead_ms: int = 0) -> int:
-        grant = self.store.lease(
-            self.topic.uid,
-            wanted,
-            consumer=self.name,
-            lease_ms=LEASE_MS,
-            reserve_ahead_ms=ahead_ms,
-            now_ms=self.now,
+        grant = unless_busy(
+            lambda: self.store.lease(
+                self.topic.uid,
+                wanted,
+                consumer=self.name,
+                lease_ms=LEASE_MS,
+                reserve_ahead_ms=ahead_ms,
+                now_ms=self.now,
+            )
         )
         assert len(grant.leased) + len(grant.refused) == len(wanted)
         return self._hold(grant.leased, ahead_ms, LEASE_MS)
@@ -100,11 +120,33 @@ class Hand:
     def _say(
         self, request: Callable[..., list[Outcome]], items: Sequence[Any], **named: Any
     ) -> list[Outcome]:
-        outcomes = request(self.topic.uid, items, now_ms=self.now, **named)
+        outcomes = self._ask(request, items, **named)
         if self.twice:
-            again = request(self.topic.uid, items, now_ms=self.now, **named)
+            again = self._ask(request, items, **named)
             self._compare(request.__name__, outcomes, again)
         return outcomes
+
+    def _ask(
+        self, request: Callable[..., list[Outcome]], items: Sequence[Any], **named: Any
+    ) -> list[Outcome]:
+        """Repeats the request for the messages that another contender's transaction holds."""
+
+        def answers(some: Sequence[Any]) -> Sequence[Outcome]:
+            try:
+                return unless_busy(lambda: request(self.topic.uid, some, now_ms=self.now, **named))
+            except (StoreBusy, OutcomeUnknown) as error:
+                if error.answered is None:
+                    raise
+                return error.answered
+
+        outcomes = list(answers(items))
+        for _ in range(MOST_TRIES):
+            held = [at for at, each in enumerate(outcomes) if each.refusal is Refusal.BUSY]
+            if not held:
+                return outcomes
+            for at, outcome in zip(held, answers([items[at] for at in held]), strict=True):
+                outcomes[at] = outcome
+        raise AssertionError(f"other transactions held {outcomes} in {MOST_TRIES} tries")
 
     def _compare(self, what: str, first: list[Outcome], again: list[Outcome]) -> None:
         for once, twice in zip(first, again, strict=True):
@@ -307,7 +349,7 @@ class PurgeOrReuse:
         random.Random(who).shuffle(mine)
         for place in range(0, len(mine), 10):
             if who % 2 == 0:
-                store.purge(limit=7, now_ms=self.now)
+                unless_busy(lambda: store.purge(limit=7, now_ms=self.now))
             else:
                 hand.create(mine[place : place + 10], due=self.now)
                 hand.reserve(10)
@@ -323,6 +365,6 @@ class Purge:
 
     def __call__(self, store: Store, who: int) -> int:
         removed = 0
-        while count := store.purge(limit=self.limit, now_ms=self.now):
+        while count := unless_busy(lambda: store.purge(limit=self.limit, now_ms=self.now)):
             removed += count
         return removed

@@ -8,7 +8,7 @@ import multiprocessing
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing.synchronize import Barrier
 from typing import Protocol, TypeVar
@@ -33,8 +33,8 @@ class Task(Protocol[Result_co]):
 class Contest:
     """Runs a task in all contenders at once."""
 
-    def __init__(self, pool: ProcessPoolExecutor) -> None:
-        self._pool = pool
+    def __init__(self, pool: ProcessPoolExecutor, start: Barrier) -> None:
+        self._pool, self._start = pool, start
 
     def run(self, store: Store, url: str, task: Task[Result]) -> list[Result]:
         """Returns the result of each contender, in the order of their numbers."""
@@ -45,17 +45,18 @@ class Contest:
             self._pool.submit(_in_process, url, task, range(first, first + share))
             for first in range(0, CONTENDERS, share)
         ]
-        return [each for answer in answers for each in answer.result(PATIENCE_S)]
+        wait(answers, 2 * PATIENCE_S)
+        self._start.reset()  # a contender that failed has broken it for the next contest
+        return [each for answer in answers for each in answer.result(0)]
 
 
 @contextmanager
 def open_contest() -> Iterator[Contest]:
     """The processes start with the first contest that needs them, and serve all that follow."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(
-        PROCESSES, context, initializer=_set_start, initargs=(context.Barrier(PROCESSES),)
-    ) as pool:
-        yield Contest(pool)
+    start = context.Barrier(PROCESSES)
+    with ProcessPoolExecutor(PROCESSES, context, initializer=_set_start, initargs=(start,)) as pool:
+        yield Contest(pool, start)
 
 
 _start: Barrier | None = None

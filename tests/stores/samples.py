@@ -98,6 +98,7 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     "topic_named": {"name": "t"},
     "name_taken": {"name": "t"},
     "topics": {},
+    "unfinished_drops": {},
     "drop_topic": {"uid": TOPIC, "now": NOW},
     "create": _NEW,
     "create_new": _NEW,
@@ -167,7 +168,7 @@ CELLS = {
     "reach": 500,
     "share": 32,
 }
-RESERVE = CELLS | _LEASE | {"now": NOW, "max_attempts": 20, "max_lateness_ms": None}
+RESERVE = CELLS | _LEASE | {"now": NOW, "since": 0, "max_attempts": 20, "max_lateness_ms": None}
 _NEWS = {
     "topic": TOPIC,
     "now": NOW,
@@ -192,6 +193,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "topic_named": {"name": "t"},
     "name_taken": {"name": "t"},
     "topics": {},
+    "unfinished_drops": {},
     "drop_topic": {"uid": TOPIC, "now": NOW},
     "create": _NEWS,
     "notify": {"payload": f"{TOPIC}:{NOW}"},

@@ -241,6 +241,21 @@ def test_controls_act_in_the_order_of_the_records(line: Line) -> None:
     assert (line["x"].due, line["y"].due) == (NOW + 70, NOW + 60)
 
 
+def test_controls_of_all_partitions_are_counted_where_they_came_from(line: Line) -> None:
+    zero, one = claim(line.store, 0), claim(line.store, 1)
+    taken = take_in(
+        line,
+        intake(zero, new("a"), Cancel("b"), Reschedule("a", NOW + 70), Reschedule("a", NOW + 80)),
+        intake(one, new("b"), Reschedule("c", NOW + 70), Cancel("b"), Rejected(new("d"))),
+    )
+    assert [each.tally for each in taken] == [
+        Tally(accepted=1, cancelled=1, rescheduled=2),
+        Tally(accepted=1, missed=2, rejected=1),
+    ]
+    assert line["a"].due == NOW + 80
+    assert ids_of(line, ["b"]) == set()
+
+
 # Early cancels
 
 WAIT_MS = 5_000

@@ -154,6 +154,43 @@ def test_more_says_that_the_limit_was_reached(line: Line, limit: int, more: bool
     assert grant.more == more
 
 
+def reserve_since(line: Line, since_ms: int, *, limit: int = 100, ahead_ms: int = 0) -> Grant:
+    return line.store.reserve(
+        line.uid,
+        line.topic.all_buckets,
+        consumer="d",
+        limit=limit,
+        lease_ms=LEASE_MS,
+        reserve_ahead_ms=ahead_ms,
+        since_ms=since_ms,
+        now_ms=line.now,
+    )
+
+
+def test_search_from_where_nothing_was_left_finds_all_that_is_due_later(line: Line) -> None:
+    line.put("first", due=NOW - 10)
+    line.put("lapses", due=NOW - 5)
+    ended = line.lease(("lapses", line["lapses"].version), lease_ms=50)
+    line.put("ahead", due=NOW + 20)
+    clear_ms = line.reserve(ahead_ms=AHEAD).clear_ms
+    line.put("later", due=NOW + 40)
+    line.now = ended.leased[0].lease.until
+    assert ids(reserve_since(line, clear_ms).leased) == ["lapses", "later"]
+
+
+def test_search_step_by_step_leaves_nothing(make_line: MakeLine) -> None:
+    line = make_line(buckets=64)
+    dues = {f"m{number}": NOW - 100 + number // 3 for number in range(100)}
+    line.store.create(line.uid, [new(each, due) for each, due in dues.items()], now_ms=NOW)
+    found: list[str] = []
+    grant = reserve_since(line, 0, limit=7)
+    while grant.leased:
+        found += ids(grant.leased)
+        grant = reserve_since(line, grant.clear_ms, limit=7)
+    assert sorted(found) == sorted(dues)
+    assert [dues[each] for each in found] == sorted(dues.values())
+
+
 def test_a_message_is_leased_once(line: Line) -> None:
     line.put("a")
     assert line.reserved("c") == ["a"]

@@ -127,6 +127,19 @@ def test_the_name_is_taken_until_everything_is_purged(make_line: MakeLine) -> No
     assert again.uid != line.uid
 
 
+def test_deleted_topics_are_listed_until_they_are_purged(make_line: MakeLine) -> None:
+    line, live = make_line(), make_line()
+    line.put("a", "b")
+    assert line.store.deleted_topics() == []
+    line.drop()
+    assert line.purge(limit=1) == 1
+    assert line.store.deleted_topics() == [line.topic]
+    while line.purge():
+        pass
+    assert line.store.deleted_topics() == []
+    assert line.store.list_topics() == [live.topic]
+
+
 def test_name_of_an_empty_topic_is_free_after_purge(make_line: MakeLine) -> None:
     line = make_line()
     line.drop()

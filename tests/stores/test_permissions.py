@@ -5,7 +5,7 @@ answer is what the table says. A refusal has changed nothing.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from itertools import product
 
@@ -83,7 +83,7 @@ METHODS: dict[str, Operation | None] = {
         ("count", "forecast", "scan", "scan_held", "dead_letters", "watch", "clock_ms", "close")
     ),
     **dict.fromkeys(("create_topic", "ensure_topic", "get_topic", "find_topic")),
-    **dict.fromkeys(("list_topics", "delete_topic", "together")),
+    **dict.fromkeys(("list_topics", "delete_topic", "deleted_topics", "together")),
     # The methods of the operations call it.
     "apply": None,
     # They concern inputs and members; `take_in` creates, cancels and reschedules as a producer.
@@ -200,7 +200,7 @@ def leased(met: Met, consumer: str) -> Refusal | None:
     by_id = met.line.lease((ID, met.version), consumer=consumer)
     if not by_id.leased:
         assert met.snapshot() == before
-        assert met.line.reserve(consumer) == Grant()
+        assert replace(met.line.reserve(consumer), clear_ms=0) == Grant()
         return only(by_id.refused)
     (taken,) = by_id.leased
     assert taken.lease.consumer == consumer

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from chronoline.stores.purge_pace import PurgePace
 
 
@@ -35,11 +33,3 @@ def test_rounds_follow_each_other_while_rows_remain() -> None:
     ticks.rounds(17, removed=0)
     ticks.pace.purged(1)
     assert ticks.rounds(5, removed=1) == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.parametrize("rested_s", [0, 17])
-def test_hurry_starts_the_next_round_at_once(rested_s: int) -> None:
-    ticks = Ticks()
-    ticks.rounds(rested_s, removed=0)
-    ticks.pace.hurry()
-    assert ticks.rounds(3, removed=0) == [0, 2]

@@ -90,7 +90,7 @@ def test_limits_hold_and_nothing_is_left_behind(steps: list[tuple[str, int]]) ->
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_changed_timer_is_neither_popped_nor_failed(tmp_path: Path, replaced: bool) -> None:
-    """INVARIANT 42, with a real node."""
+    """Once a deletion is answered, the old timer is not called; with a real node."""
 
     async def scene() -> None:
         async with all_calling(tmp_path, 3) as (receiver, nodes, answers):

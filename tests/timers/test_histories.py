@@ -92,7 +92,7 @@ class Histories(RuleBasedStateMachine):
                 self.gone_at.setdefault(old.opaque, set()).update(knows)
 
     def _call_begins(self, name: str, call: Callback) -> None:
-        """INVARIANT 42, whatever waited in a queue."""
+        """Once a change is answered, the old timer is not called, whatever waited in a queue."""
         assert name not in self.gone_at.get(call.plan.opaque, ()), f"{call} was changed"
         self.tried.add((call.plan.opaque, call.sequence))
         end_ms = call.timer.start_ms + call.plan.repeat_for_ms + max(call.plan.interval_ms, 10_000)

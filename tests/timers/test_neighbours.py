@@ -260,7 +260,7 @@ def test_starting_node_does_not_announce_itself(monkeypatch: pytest.MonkeyPatch)
 def test_deletion_is_remembered_until_every_keeper_knows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """INVARIANT 34: also by those that never knew how long the timer would have lived."""
+    """It does not come back, also by those that never knew how long the timer would have lived."""
     monkeypatch.setattr(replica, "UNKNOWN_KEPT_MS", 1)
 
     async def scene() -> None:
@@ -293,7 +293,7 @@ def test_deletion_is_remembered_until_every_keeper_knows(
 def test_change_taken_by_a_first_try_may_pop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """INVARIANT 36."""
+    """Refused means that nothing changed."""
 
     async def scene() -> None:
         async with cluster(tmp_path, 3) as nodes:
@@ -325,7 +325,7 @@ def test_change_taken_by_a_first_try_may_pop(
 
 
 def test_node_with_a_full_journal_queue_refuses_timers(tmp_path: Path) -> None:
-    """INVARIANT 36: a refused timer does not exist."""
+    """A refused timer does not exist."""
 
     async def scene() -> None:
         async with cluster(tmp_path) as nodes:

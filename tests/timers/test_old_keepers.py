@@ -33,7 +33,7 @@ async def _state(nodes: Cluster, timer_id: int, at: int) -> str:
 def test_old_name_reaches_the_current_keepers(
     tmp_path: Path,
 ) -> None:
-    """INVARIANT 34, asked of a node that knows nothing of the timer."""
+    """A deleted timer does not come back, asked of a node that knows nothing of the timer."""
 
     async def scene() -> None:
         async with cluster(tmp_path, 4) as nodes:
@@ -60,7 +60,7 @@ def test_old_name_reaches_the_current_keepers(
 
 
 def test_former_keeper_learns_of_a_deletion(tmp_path: Path) -> None:
-    """INVARIANT 34, after the timer has got another keeper."""
+    """A deleted timer does not come back, after the timer has got another keeper."""
 
     async def scene() -> None:
         kept, asked, keeps = names = free_addresses(3)
@@ -90,7 +90,7 @@ async def _is_deleted(nodes: Cluster, timer_id: int) -> bool:
 
 
 def test_former_keeper_does_not_revive_a_deleted_timer(tmp_path: Path) -> None:
-    """INVARIANT 34: a node that only remembers a timer does not learn of its deletion."""
+    """It does not come back: a node that only remembers a timer does not learn of its deletion."""
 
     async def scene() -> None:
         stays, joins = names = free_addresses(2)

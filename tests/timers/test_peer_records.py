@@ -114,7 +114,7 @@ def test_node_with_a_fast_clock_is_refused_until_corrected(
 def test_change_below_a_version_far_ahead_is_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """INVARIANT 36."""
+    """Refused means that nothing changed."""
 
     async def scene() -> None:
         async with cluster(tmp_path, 2) as nodes:

@@ -81,7 +81,7 @@ def test_backup_of_a_dead_replica_pops_after_its_skew() -> None:
 def test_timer_pops_within_twice_its_interval(
     interval_ms: int, factor: int, dead: int, clocks: list[str]
 ) -> None:
-    """INVARIANT 32, for short ones as well, if one of its replicas lives."""
+    """A timer pops within twice its interval, a short one as well, if one of its replicas lives."""
     plan = _plan(interval_ms, factor=factor)
     cluster, nodes, asked_ms = _cluster(plan)
     for node in nodes[: min(dead, factor - 1)]:
@@ -161,7 +161,7 @@ def test_replaced_timer_pops_by_its_new_plan() -> None:
 @pytest.mark.parametrize("away_ms", [1_000, 8_000, 15_000, 1_200_000, 8_000_000])
 @pytest.mark.parametrize("place", [0, 1])
 def test_deletion_during_an_outage_is_final(away_ms: int, place: int) -> None:
-    """INVARIANT 34. Also if the others have forgotten it meanwhile: they had confirmed it once."""
+    """It does not come back, also if the others have forgotten it meanwhile: they had confirmed it once."""
     cluster, nodes, _ = _cluster(_plan())
     cluster.kill(nodes[place])
     alive = nodes[1 - place]
@@ -234,7 +234,7 @@ def test_missed_pops_are_skipped_where_that_is_set() -> None:
 def test_dead_receiver_is_not_called_past_the_end(
     interval_ms: int, pops: int, skip_missed: bool
 ) -> None:
-    """INVARIANT 42, with retries."""
+    """Once a deletion is answered, the old timer is not called, whatever retries wait."""
     cluster, nodes, asked_ms = _cluster(
         _plan(interval_ms, pops), attempts=Attempts(skip_missed=skip_missed)
     )
@@ -339,7 +339,7 @@ def test_later_of_two_changes_wins_everywhere() -> None:
 
 
 def test_deletion_by_joining_nodes_wins_over_absent_keepers() -> None:
-    """INVARIANT 34."""
+    """A deleted timer does not come back."""
     old, new = ("a", "b"), ("c", "d")
     after = tuple(sorted(old + new))
     moved = [
@@ -393,7 +393,7 @@ def test_backups_wait_for_a_running_call() -> None:
 
 
 def test_slow_receiver_is_not_called_past_the_end() -> None:
-    """INVARIANT 42."""
+    """Once a deletion or a replacement is answered, the old timer is not called."""
     cluster = _slow_cluster(60, interval_ms=1_000)
     end_ms = cluster.now_ms + 1_000 + 10_000
     _run(cluster, 40_000, every_ms=10)
@@ -403,7 +403,7 @@ def test_slow_receiver_is_not_called_past_the_end() -> None:
 
 
 def test_deleted_timer_is_not_called_when_its_turn_comes() -> None:
-    """INVARIANT 42."""
+    """Once a deletion or a replacement is answered, the old timer is not called."""
     cluster = _slow_cluster(12)
     _run(cluster, 10_500, every_ms=10)
     begun = _labels(cluster)
@@ -415,7 +415,7 @@ def test_deleted_timer_is_not_called_when_its_turn_comes() -> None:
 
 
 def test_queued_timer_is_called_by_its_new_plan() -> None:
-    """INVARIANT 42."""
+    """Once a deletion or a replacement is answered, the old timer is not called."""
     cluster = _slow_cluster(12)
     _run(cluster, 10_500, every_ms=10)
     begun = _labels(cluster)
@@ -496,7 +496,7 @@ def test_ceded_calls_come_back_when_the_taker_dies() -> None:
 
 
 def test_ceded_timer_that_is_deleted_is_not_called() -> None:
-    """INVARIANT 42."""
+    """Once a deletion or a replacement is answered, the old timer is not called."""
     cluster = _slow_cluster(20)
     _run(cluster, 11_500, every_ms=10)
     _cede_the_longest(cluster)

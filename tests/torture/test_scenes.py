@@ -9,6 +9,7 @@ import pytest
 from chronoline.core.errors import MissingExtra
 from tests.conftest import miss
 from tests.torture.__main__ import judge_scene, run_scene, table
+from tests.torture.cluster.stage import PARTS
 from tests.torture.history import CALL, DELIVERY, FAULT, OUTCOME
 from tests.torture.timers.injections import INJECTIONS, NoSuitableEvents
 
@@ -30,6 +31,21 @@ def test_invariants_hold_under_faults(
     print(table(events, violations))  # pytest shows it after a failure
     assert {CALL, OUTCOME, DELIVERY, FAULT} | kinds <= {event.kind for event in events}
     assert violations == []
+
+
+@pytest.mark.timeout(300)
+def test_cluster_keeps_its_invariants(tmp_path: Path) -> None:
+    try:
+        events = run_scene("cluster", tmp_path, seconds=4, seed=_SEED, report=print)
+    except MissingExtra as error:
+        miss("A cluster", error)
+    violations = judge_scene("cluster", events)
+    print(table(events, violations))
+    assert [f"{each.rule}: {each.detail}" for each in violations] == []
+    assert {CALL, OUTCOME, DELIVERY, FAULT, "cut", "row"} <= {event.kind for event in events}
+    faults = {event["fault"] for event in events if event.kind == FAULT}
+    assert {"stop etcd", "freeze a broker past its session"} <= faults
+    assert {f"cut a broker off from {part}" for part in PARTS} <= faults
 
 
 def test_timers_keep_their_invariants(tmp_path: Path) -> None:

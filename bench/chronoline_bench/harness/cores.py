@@ -29,11 +29,12 @@ class Part:
 
     def processor_s(self) -> float:
         """Returns the processor time that they have used, with that of descendants that ended."""
-        return sum(
-            sum(process.cpu_times()[:4])
-            for process in family(*self.pids)
-            if self.wanted(process.name())
-        )
+        total_s = 0.0
+        for process in family(*self.pids):
+            with suppress(psutil.NoSuchProcess):  # it ends meanwhile
+                if self.wanted(process.name()):
+                    total_s += sum(process.cpu_times()[:4])
+        return total_s
 
 
 class CoreMeter:

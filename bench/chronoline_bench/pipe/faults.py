@@ -30,6 +30,8 @@ TAKEOVER_CEILING = Wanted(value_at_most=6)
 _RATE = 1_000
 _LONGEST_S = 600
 _SLICE_US = 250_000
+_STEADY_SLICES = 20
+"""The output is on time again when this many slices in a row, five seconds, are on time."""
 _ON_TIME_MS = 50
 _LATE_SHARE = 0.1
 """A slice of time is late if more than this share of its messages came later than that."""
@@ -59,9 +61,17 @@ class Incident:
 
     @property
     def recovered_s(self) -> float:
-        """Seconds from the end of the fault until messages that fall due are on time, and stay so."""
+        """Seconds from the end of the fault until messages that fall due are on time, for some seconds.
+
+        A late slice after that is another matter: the percentiles of the time after the fault have it.
+        """
         late = self.late_slices(self.over_us, self.passage.due_us)
-        return (max(late, default=-1) + 1) * _SLICE_US / SECOND_US
+        last = -1
+        for place in sorted(late):
+            if place - last > _STEADY_SLICES:
+                break
+            last = place
+        return (last + 1) * _SLICE_US / SECOND_US
 
     def takeover_s(self, numbers: Iterable[int]) -> float:
         """Seconds from the fault until the last of these messages that it delayed came."""

@@ -12,7 +12,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from typing import Generic, TypeVar
 
@@ -32,6 +32,8 @@ from chronoline.wire.v1 import chronoline_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
+STOPPING = "stopping"
+"""The code of the frame to all clients of a broker that stops."""
 _LAST_ANSWERS_S = 2.0
 """The longest wait for answers that are under way when a stream has to end."""
 _MOST_REQUESTS = 1_000
@@ -63,6 +65,7 @@ class ClientStream(ABC, Generic[Frame, Reply]):
         self._parts = parts
         self._client = client
         self.name = ""
+        self.rack = ""
         self.outbox: Outbox[Reply] = Outbox()
         self.measured = ClientClock(parts.limits.clock_bound_ms)
         self.heard_s = time.monotonic()
@@ -150,8 +153,19 @@ class ClientStream(ABC, Generic[Frame, Reply]):
         """Tells the client to connect again. The stream ends when the requests under way are answered."""
         if self._ending is None:
             self.leave()
-            self.outbox.put(self.reply_type(go_away=pb.GoAway(code=code, message=message)))
+            others = self._parts.overseer.others if code == STOPPING else ()
+            go_away = pb.GoAway(code=code, message=message, others=others)
+            self.outbox.put(self.reply_type(go_away=go_away))
             self._ending = asyncio.create_task(self._end())
+
+    def suggest_move(self, move: pb.MoveTo) -> None:
+        """Suggests to move to another broker; the client may stay."""
+        self.outbox.put(self.reply_type(move_to=move))
+
+    def brokers_changed(self, others: Sequence[str]) -> None:
+        """Tells a client that has been welcomed the addresses of the other brokers."""
+        if self.name:
+            self.outbox.put(self.reply_type(known_brokers=pb.KnownBrokers(others=others)))
 
     async def _end(self) -> None:
         if self._running:
@@ -290,6 +304,9 @@ class ClientStream(ABC, Generic[Frame, Reply]):
         name = frame.hello.name or f"{self.prefix}{new_id()}"
         if problem := name_problem(self.partner, name):
             raise InvalidInput(problem)
+        self.rack = frame.hello.rack
+        if self.rack and (problem := name_problem("rack", self.rack)):
+            raise InvalidInput(problem)
         self._join(name, frame.hello.instance)
         self._heard()
         limits = self._parts.limits
@@ -304,6 +321,7 @@ class ClientStream(ABC, Generic[Frame, Reply]):
                 ping_interval_ms=limits.ping_interval_ms,
                 ping_timeout_ms=limits.ping_timeout_ms,
             ),
+            others=self._parts.overseer.others,
         )
         self.outbox.put(self.reply_type(seq=frame.seq, welcome=welcome))
 

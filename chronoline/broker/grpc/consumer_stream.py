@@ -85,6 +85,11 @@ class ConsumerClientStream(ClientStream[pb.ConsumerFrame, pb.ConsumerReply]):
     def replaced(self, topic: Topic) -> None:
         self._names.replace(self.name, self)
 
+    @property
+    def topic_uids(self) -> frozenset[int]:
+        """The topics to which it is subscribed."""
+        return frozenset(self._subscriptions)
+
     # Requests of the client
 
     def _join(self, name: str, instance: str) -> None:

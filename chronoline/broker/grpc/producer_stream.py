@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
+from chronoline.broker.context import BrokerContext
+from chronoline.broker.failure_sampler import FailureSampler, SampleRule
 from chronoline.broker.grpc.client_stream import ClientStream
 from chronoline.broker.limits import check_batch
+from chronoline.core.errors import ChronolineError, TooMuch
+from chronoline.core.outcome import Refusal
 from chronoline.wire.codec import new_from_wire, outcomes_to_wire
+from chronoline.wire.codes import FailureKind, failure_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
+
+_THROTTLE = SampleRule(judged=20, failures=15, every_s=0.1, successes=5, quiet_s=5.0)
 
 
 class ProducerClientStream(ClientStream[pb.ProducerFrame, pb.ProducerReply]):
@@ -16,10 +25,38 @@ class ProducerClientStream(ClientStream[pb.ProducerFrame, pb.ProducerReply]):
     frame_type = pb.ProducerFrame
     reply_type = pb.ProducerReply
 
+    def __init__(self, parts: BrokerContext, client: str = "") -> None:
+        super().__init__(parts, client)
+        self.throttle = FailureSampler(_THROTTLE)
+        """While most of its requests are invalid, one in 100 ms is carried out."""
+
     async def _carry_out(self, frame: pb.ProducerFrame) -> None:
+        now_s = time.monotonic()
+        if not self.throttle.admits(now_s):
+            self._parts.metrics.refused("grpc", "throttled")
+            error = TooMuch(
+                "most of the last requests of this producer failed, so it is throttled; nothing was changed. "
+                "Try again later"
+            )
+            error.retry_after_ms = self.throttle.wait_ms(now_s)
+            raise error
+        try:
+            is_valid = await self._produce(frame)
+        except ChronolineError as error:
+            # A failure of the store or of this broker is not the producer's.
+            if failure_of(error).kind == FailureKind.REFUSED:
+                self.throttle.failed(time.monotonic())
+            raise
+        if is_valid:
+            self.throttle.succeeded(time.monotonic())
+        else:
+            self.throttle.failed(time.monotonic())
+
+    async def _produce(self, frame: pb.ProducerFrame) -> bool:
+        """Carries out a request; False if all its messages are invalid."""
         if frame.WhichOneof("what") != "create":
             await self._change(frame, self.reply_type(seq=frame.seq))
-            return
+            return True
         batch = frame.create
         check_batch(len(batch.messages), self._parts.limits)
         now_ms = self._parts.access.clock.now_ms()
@@ -29,3 +66,4 @@ class ProducerClientStream(ClientStream[pb.ProducerFrame, pb.ProducerReply]):
         )
         answer = pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
         self.outbox.put(self.reply_type(seq=frame.seq, outcomes=answer))
+        return not outcomes or any(each.refusal is not Refusal.INVALID for each in outcomes)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import urllib.parse
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc
@@ -15,12 +15,13 @@ from grpc import aio
 
 from chronoline.broker.auth import Door, token_hash
 from chronoline.broker.context import BrokerContext
-from chronoline.broker.grpc.client_stream import ClientStream
+from chronoline.broker.grpc.client_stream import STOPPING, ClientStream
 from chronoline.broker.grpc.consumer_stream import ConsumerClientStream
 from chronoline.broker.grpc.consumers import ConsumerNames
 from chronoline.broker.grpc.producer_stream import ProducerClientStream
 from chronoline.broker.grpc.unary_calls import UnaryCalls
 from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.overseer import LocalClients, MoveNotice
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import (
     BrokerUnavailable,
@@ -29,7 +30,9 @@ from chronoline.core.errors import (
     NodeBusy,
     TooMuch,
     Unauthenticated,
+    WrongBroker,
 )
+from chronoline.core.selector import ClientKind
 from chronoline.runtime.admission import Admitted, client_key
 from chronoline.runtime.service import AsyncService
 from chronoline.runtime.tasks import supervise
@@ -45,6 +48,7 @@ _UNARY: dict[str, dict[str, Any]] = {
         "DropTopic": pb.TopicRef,
         "GetTopic": pb.GetTopicRequest,
         "ListTopics": pb.ListTopicsRequest,
+        "Prefer": pb.PreferRequest,
     },
     "chronoline.v1.Carrier": {
         "Lookup": pb.LookupRequest,
@@ -56,6 +60,12 @@ _UNARY: dict[str, dict[str, Any]] = {
         "Discard": pb.DiscardRequest,
     },
 }
+_ROLES = {
+    "CreateTopic": "overseer",
+    "DropTopic": "overseer",
+    **dict.fromkeys(_UNARY["chronoline.v1.Carrier"], "carrier"),
+}
+"""The role of the broker that answers a call; every broker answers the others."""
 _LOOK_AFTER_S = 0.5
 """The interval between two checks of all streams: neither silence nor a revoked token has an event."""
 _FRAME_SPARE_BYTES = 64 * 1024
@@ -82,14 +92,11 @@ class GrpcEdge(AsyncService):
     grace_s = 2.0
     """The longest time for calls under way when it stops."""
 
-    def __init__(
-        self, parts: BrokerContext, door: Door, *, roles: tuple[str, ...], host: str, port: int
-    ) -> None:
+    def __init__(self, parts: BrokerContext, door: Door, *, host: str, port: int) -> None:
         """Port 0 picks a free port."""
         self._parts = parts
         self._host = host
         self._door = door
-        self._roles = roles
         # By stream, the hash of its token.
         self._sessions: dict[AnyClientStream, str] = {}
         self._names = ConsumerNames()
@@ -122,10 +129,10 @@ class GrpcEdge(AsyncService):
                 ("grpc.max_connection_idle_ms", _IDLE_MS),
             ],
         )
-        calls = UnaryCalls(self._parts, self._roles)
+        calls = UnaryCalls(self._parts)
         for service, questions in _UNARY.items():
             handlers = {
-                name: self._question(getattr(calls, name), request)
+                name: self._question(getattr(calls, name), request, role=_ROLES.get(name, ""))
                 for name, request in questions.items()
             }
             if service.endswith("Carrier"):
@@ -144,9 +151,9 @@ class GrpcEdge(AsyncService):
             raise InvalidInput(
                 f"gRPC cannot listen at {address}: is it taken by another process? {error}"
             ) from None
-        calls.address = f"{self._host}:{self.port}"
         await server.start()
         self._server = server
+        self._parts.overseer.clients = _StreamClients(lambda: self.sessions)
         self._looking = supervise(
             "looking after streams", self._check_streams, self._parts.metrics.failed
         )
@@ -163,7 +170,7 @@ class GrpcEdge(AsyncService):
         """Disconnects all streams: nothing more is leased to them, and new ones are refused."""
         self._stopping = True
         for session in self.sessions:
-            session.go_away("stopping", _STOPPING)
+            session.go_away(STOPPING, _STOPPING)
 
     def _streams(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
         return {
@@ -172,7 +179,7 @@ class GrpcEdge(AsyncService):
         }
 
     def _question(
-        self, answer: Callable[[Any], Awaitable[Any]], request: Any
+        self, answer: Callable[[Any], Awaitable[Any]], request: Any, *, role: str
     ) -> grpc.RpcMethodHandler[Any, Any]:
         """The handler of a method with one request and one reply.
 
@@ -181,6 +188,8 @@ class GrpcEdge(AsyncService):
 
         async def handle(_: AsyncIterator[bytes], context: Any) -> None:
             try:
+                if role:
+                    self._parts.member.check_role(role)
                 await self._answer(answer, request, context)
             except ChronolineError as error:
                 failure = failure_of(error)
@@ -241,6 +250,10 @@ class GrpcEdge(AsyncService):
             await _abort(context, failure_of(too_many))
         if self._stopping:
             await _abort(context, failure_of(BrokerUnavailable(_STOPPING)))
+        try:
+            self._parts.member.check_role("carrier")
+        except WrongBroker as error:
+            await _abort(context, failure_of(error))
         self._sessions[session] = token_hash(_authorization(context.invocation_metadata()))
         try:
             await session.serve(frames, context.write)
@@ -269,6 +282,43 @@ class GrpcEdge(AsyncService):
             return
         for session in revoked:
             session.go_away("unauthenticated", _REVOKED)
+
+
+class _StreamClients(LocalClients):
+    """The streams of a node, as the overseer sees them."""
+
+    def __init__(self, sessions: Callable[[], Sequence[AnyClientStream]]) -> None:
+        self._sessions = sessions
+
+    def topics(self) -> list[str]:
+        found = {uid for each in self._consumers for uid in each.topic_uids}
+        return [str(uid) for uid in sorted(found)]
+
+    def producers(self) -> int:
+        return len(self._producers)
+
+    def suggest(self, notice: MoveNotice) -> None:
+        """The latest clients are asked first."""
+        move = notice.move
+        asked: list[AnyClientStream] = self._producers
+        if move.kind is ClientKind.CONSUMER:
+            asked = [each for each in self._consumers if int(move.topic) in each.topic_uids]
+        for each in asked[-move.clients :]:
+            each.suggest_move(
+                pb.MoveTo(reason=move.reason, address=notice.address, message=notice.message)
+            )
+
+    def brokers_changed(self, others: Sequence[str]) -> None:
+        for each in self._sessions():
+            each.brokers_changed(others)
+
+    @property
+    def _consumers(self) -> list[ConsumerClientStream]:
+        return [each for each in self._sessions() if isinstance(each, ConsumerClientStream)]
+
+    @property
+    def _producers(self) -> list[AnyClientStream]:
+        return [each for each in self._sessions() if isinstance(each, ProducerClientStream)]
 
 
 def _client_of(context: Any) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractContextManager
 
+from chronoline.broker.cluster_info import BrokerInfo, SubscriberInfo, cluster_info
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.limits import check_batch
 from chronoline.core.change import letter_changes
 from chronoline.core.errors import TooMuch
 from chronoline.core.message import After, DeadLetter
 from chronoline.core.permissions import Actor, Consumer, Operation, Producer
+from chronoline.core.ranges import BucketRange
+from chronoline.core.selector import ClientKind
 from chronoline.stores.contract import Counts
 from chronoline.wire.codec import (
     letter_to_wire,
@@ -31,11 +34,9 @@ _READERS = 4
 class UnaryCalls:
     """One method for each call with one request and one reply, under its name in the protocol."""
 
-    def __init__(self, parts: BrokerContext, roles: tuple[str, ...]) -> None:
+    def __init__(self, parts: BrokerContext) -> None:
         self._parts = parts
-        self._roles = roles
         self._reading = asyncio.Semaphore(_READERS)
-        self.address = ""
 
     def _command(self, name: str) -> AbstractContextManager[None]:
         """Counts a call. The carrier counts those of messages."""
@@ -49,29 +50,29 @@ class UnaryCalls:
 
     async def _info(self) -> pb.Cluster:
         parts = self._parts
-        degraded = await parts.degradation.refresh()
-        broker = pb.Broker(
-            id=parts.broker, version=parts.version, roles=self._roles, address=self.address
-        )
-        subscribers = [
-            pb.Subscriber(
-                consumer=each.name,
-                topic_uid=each.topic.uid,
-                topic=each.topic.name,
-                start_bucket=each.share.start,
-                stop_bucket=each.share.stop,
-                busy=each.receiver.busy,
-            )
-            for each in parts.loaders.subscriptions
-        ]
+        info = await cluster_info(parts)
         return pb.Cluster(
             now_us=parts.timekeeper.stamp()[0],
-            brokers=[broker],
-            subscribers=subscribers,
+            brokers=[_broker_to_wire(each) for each in info.brokers],
+            subscribers=[_subscriber_to_wire(each) for each in info.subscribers],
             store_problem=parts.degradation.store_problem,
             degradations=[
-                pb.Degradation(type=each.type.value, reason=each.reason) for each in degraded
+                pb.Degradation(type=each.type.value, reason=each.reason)
+                for each in info.degradations
             ],
+            answered_by=parts.broker,
+            coordination_problem=info.coordination_problem,
+        )
+
+    async def Prefer(self, asked: pb.PreferRequest) -> pb.PreferredBrokers:
+        is_producer = asked.kind == pb.PreferRequest.KIND_PRODUCER
+        kind = ClientKind.PRODUCER if is_producer else ClientKind.CONSUMER
+        with self._command("prefer"):
+            found = self._parts.overseer.prefer(asked.topic_uid, kind, asked.rack)
+        return pb.PreferredBrokers(
+            brokers=[
+                pb.Broker(id=each.name, address=each.address, rack=each.rack) for each in found
+            ]
         )
 
     async def CreateTopic(self, asked: pb.CreateTopicRequest) -> pb.Topic:
@@ -163,6 +164,40 @@ class UnaryCalls:
         changes = letter_changes(Operation.DISCARD, asked.ids)
         outcomes = await self._parts.carrier.change(asked.topic_uid, changes)
         return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
+
+
+def _broker_to_wire(info: BrokerInfo) -> pb.Broker:
+    record, ahead_ms = info.record, info.clock_ahead_ms
+    return pb.Broker(
+        id=record.name,
+        version=info.version,
+        roles=record.roles,
+        address=record.address,
+        rack=record.rack,
+        health=info.health.value,
+        problems=info.problems,
+        topics=record.load.topics,
+        consumers=record.load.consumers,
+        messages_per_s=record.load.messages_per_s,
+        load_percent=record.load.core_percent,
+        clock_ahead_us=None if ahead_ms is None else round(ahead_ms * 1000),
+    )
+
+
+def _subscriber_to_wire(info: SubscriberInfo) -> pb.Subscriber:
+    first = next(iter(info.share.own), BucketRange(0, 0))
+    return pb.Subscriber(
+        consumer=info.consumer,
+        topic_uid=info.topic_uid,
+        topic=info.topic,
+        start_bucket=first.start,
+        stop_bucket=first.stop,
+        busy=info.busy,
+        broker=info.broker,
+        rack=info.rack,
+        own=[pb.Buckets(start=each.start, stop=each.stop) for each in info.share.own],
+        backups=[pb.Buckets(start=each.start, stop=each.stop) for each in info.share.backups],
+    )
 
 
 def _counts(counts: Counts) -> pb.Counts:

@@ -7,6 +7,7 @@ import asyncio
 from fastapi import APIRouter, Response
 
 from chronoline.broker.backlog import Backlog
+from chronoline.broker.cluster_info import BrokerInfo, SubscriberInfo, cluster_info
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.app import new_router, problems
 from chronoline.broker.http.responses import (
@@ -17,6 +18,7 @@ from chronoline.broker.http.responses import (
     SubscriberResponse,
     moments,
 )
+from chronoline.core.ranges import BucketRange
 from chronoline.runtime.metrics import CONTENT_TYPE
 
 _METRICS_ANSWER = {"description": "In Prometheus' text format.", "content": {"text/plain": {}}}
@@ -25,12 +27,10 @@ _METRICS_ANSWER = {"description": "In Prometheus' text format.", "content": {"te
 class AdminRoutes:
     """One method for each route."""
 
-    def __init__(self, parts: BrokerContext, backlog: Backlog, *, roles: tuple[str, ...]) -> None:
+    def __init__(self, parts: BrokerContext, backlog: Backlog) -> None:
         self._parts = parts
         self._backlog = backlog
-        self._roles = roles
         self._rendering = asyncio.Lock()
-        self.address = ""
 
     def router(self) -> APIRouter:
         router = new_router("administration")
@@ -64,30 +64,53 @@ class AdminRoutes:
         return Response(text, media_type=CONTENT_TYPE)
 
     async def info(self) -> InfoResponse:
-        """Show the broker, its degradations, and which consumers are subscribed to which topics."""
+        """Show the brokers, why this one is not ready, and all consumers with their topics and buckets."""
         parts = self._parts
-        degraded = await parts.degradation.refresh()
+        info = await cluster_info(parts)
         parts.metrics.add("broker_commands_count", ("info", ""))
-        broker = BrokerResponse(
-            id=parts.broker, version=parts.version, roles=list(self._roles), address=self.address
-        )
-        subscribers = [
-            SubscriberResponse(
-                consumer=each.name,
-                topic=each.topic.name,
-                start_bucket=each.share.start,
-                stop_bucket=each.share.stop,
-                busy=each.receiver.busy,
-            )
-            for each in parts.loaders.subscriptions
-        ]
         return InfoResponse(
-            brokers=[broker],
-            subscribers=subscribers,
+            brokers=[_broker(each) for each in info.brokers],
+            subscribers=[_subscriber(each) for each in info.subscribers],
             degradations=[
-                DegradationResponse(type=each.type.value, reason=each.reason) for each in degraded
+                DegradationResponse(type=each.type.value, reason=each.reason)
+                for each in info.degradations
             ],
+            answered_by=parts.broker,
             store_problem=parts.degradation.store_problem,
             clock_problem=parts.access.clock.problem,
+            coordination_problem=info.coordination_problem,
             **moments(now=parts.clock.now_ms()),
         )
+
+
+def _broker(info: BrokerInfo) -> BrokerResponse:
+    record = info.record
+    return BrokerResponse(
+        id=record.name,
+        version=info.version,
+        roles=list(record.roles),
+        address=record.address,
+        rack=record.rack,
+        health=info.health.value,
+        problems=list(info.problems),
+        topics=record.load.topics,
+        consumers=record.load.consumers,
+        messages_per_s=record.load.messages_per_s,
+        load_percent=record.load.core_percent,
+        clock_ahead_ms=info.clock_ahead_ms,
+    )
+
+
+def _subscriber(info: SubscriberInfo) -> SubscriberResponse:
+    first = next(iter(info.share.own), BucketRange(0, 0))
+    return SubscriberResponse(
+        consumer=info.consumer,
+        topic=info.topic,
+        start_bucket=first.start,
+        stop_bucket=first.stop,
+        busy=info.busy,
+        broker=info.broker,
+        rack=info.rack,
+        own=[(each.start, each.stop) for each in info.share.own],
+        backups=[(each.start, each.stop) for each in info.share.backups],
+    )

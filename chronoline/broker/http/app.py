@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import HTTPException, RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException as AnyHTTPException
+from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Match, Route
 
 from chronoline.broker.http.auth import OPEN_PATHS
@@ -23,6 +25,8 @@ _SUMMARY = "Put a message on a timeline, get it back at its millisecond."
 _ABOUT = """Moments have a zone (RFC 3339) or are milliseconds since 1970, by the
 broker's clock. Every error is a problem (RFC 9457) whose `kind` says what it means: `refused`, `try_again` or
 `unknown`."""
+_PARTS_OF_A_TOPIC = 3
+"""v1, topics, and a name; longer paths are about its messages."""
 _FASTAPI_SCHEMAS = ("HTTPValidationError", "ValidationError")
 
 # The problems that a route can answer, for its description.
@@ -109,13 +113,24 @@ def _says_json(request: Request) -> bool:
 # The application
 
 
-def new_app(version: str, routers: Iterable[APIRouter]) -> FastAPI:
-    """The application with these routers. It has no pages that load files from other sites."""
+def new_app(
+    version: str, routers: Iterable[APIRouter], check: Callable[[str], None] = lambda _: None
+) -> FastAPI:
+    """The application with these routers. It has no pages that load files from other sites.
+
+    `check` raises if this broker does not have the role that a request needs.
+    """
+
+    async def check_role(request: Request) -> None:
+        if role := _role_of(request):
+            check(role)
+
     app = FastAPI(
         title="Chronoline",
         summary=_SUMMARY,
         description=_ABOUT,
         version=version,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -124,15 +139,24 @@ def new_app(version: str, routers: Iterable[APIRouter]) -> FastAPI:
     )
     routes: list[BaseRoute] = []
     for router in routers:
-        app.include_router(router)
+        app.include_router(router, dependencies=[Depends(check_role)])
         routes += router.routes
     app.add_exception_handler(ChronolineError, _answer_error)
     app.add_exception_handler(RequestValidationError, _answer_error)
     app.add_exception_handler(AnyHTTPException, partial(_answer_http_error, routes))
     app.add_exception_handler(Exception, _answer_error)
-    description = _describe(app)  # at the start, since it takes long
-    app.openapi = lambda: description  # type: ignore[method-assign]  # as FastAPI's guide has it
+    app.add_route("/openapi.json", _Description(app).respond, include_in_schema=False)
     return app
+
+
+def _role_of(request: Request) -> str:
+    """The role of the broker that answers a request; empty if every broker does."""
+    parts = request.url.path.strip("/").split("/")
+    if parts[:2] != ["v1", "topics"]:
+        return ""
+    if len(parts) > _PARTS_OF_A_TOPIC:
+        return "carrier"
+    return "" if request.method in ("GET", "HEAD") else "overseer"
 
 
 async def _answer_error(_: Request, error: Exception) -> Response:
@@ -161,6 +185,19 @@ def _methods(routes: Sequence[BaseRoute], request: Request) -> set[str]:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
         for method in route.methods or ()
     }
+
+
+class _Description:
+    """The description of the interface. It takes long, so that the first request makes it, in a thread."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+        self._made: asyncio.Future[dict[str, Any]] | None = None
+
+    async def respond(self, _: Request) -> Response:
+        if self._made is None:
+            self._made = asyncio.ensure_future(asyncio.to_thread(_describe, self._app))
+        return JSONResponse(await asyncio.shield(self._made))
 
 
 def _describe(app: FastAPI) -> dict[str, Any]:

@@ -30,23 +30,32 @@ logger = logging.getLogger(__name__)
 
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 """Paths that need no token: probes have none."""
-_CONSUMER_PATHS = ("/receive", "/ack", "/extend", "/release", "/retry", "/bury")
 
 
 class RequestGuard:
     """The ASGI application that every request passes on its way to the inner one."""
 
-    def __init__(self, app: ASGIApp, parts: BrokerContext, door: Door, *, host: str) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        parts: BrokerContext,
+        door: Door,
+        *,
+        host: str,
+        consumer_paths: tuple[str, ...],
+    ) -> None:
+        """Requests whose path ends in one of `consumer_paths` are counted as those of consumers."""
         self._app = app
         self._parts = parts
         self._door = door
         self._on_loopback = is_loopback(host)
+        self._consumer_paths = consumer_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Ids and topics may have any character: the path is split before its segments are decoded.
         scope["path"] = scope["raw_path"].decode("ascii")
         headers = dict(scope["headers"])
-        partner = "consumer" if scope["path"].endswith(_CONSUMER_PATHS) else "producer"
+        partner = "consumer" if scope["path"].endswith(self._consumer_paths) else "producer"
         count = partial(self._count, partner)
         started = False
 

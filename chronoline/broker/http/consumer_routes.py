@@ -1,13 +1,14 @@
-"""Routes of consumers: receive messages, and settle their leases."""
+"""Routes of consumers, with their requests: receive messages, and settle their leases."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Self
 
 from fastapi import APIRouter, Response
+from pydantic import ConfigDict, Field, SkipValidation, model_validator
 from starlette.types import Receive, Scope, Send
 
 from chronoline.broker.context import BrokerContext
@@ -20,20 +21,24 @@ from chronoline.broker.http.app import (
 )
 from chronoline.broker.http.poller import Pollers
 from chronoline.broker.http.requests import (
-    AckRequest,
-    BuryRequest,
-    ExtendRequest,
-    GiveBackRequest,
-    LeaseBurial,
-    LeaseExtension,
+    DUE_NAMES,
+    ConsumerName,
+    Count,
+    DueFields,
+    DurationMs,
     LeaseRef,
-    LeaseReturn,
-    ReceiveRequest,
+    Milliseconds,
+    MomentMs,
+    Reason,
+    RequestBody,
     Schema,
     SettleRequest,
     TopicName,
+    at_most_one,
     checked,
+    exactly_one,
     in_slices,
+    time_of,
 )
 from chronoline.broker.http.responses import (
     DeliveryResponse,
@@ -56,6 +61,130 @@ _DEFAULT_WAIT_MS = 20_000
 _MOST_WAIT_MS = 60_000
 _TURNS = 4
 """Turns of the event loop after which a client that has gone away is known to be gone."""
+_SETTLEMENTS = ("ack", "extend", "release", "retry", "bury")
+"""The methods that settle leases. Each is a path of its name."""
+CONSUMER_PATHS = tuple(f"/{name}" for name in ("receive", *_SETTLEMENTS))
+"""The ends of the paths of consumers."""
+_LEASE: dict[str, Any] = {"id": "u1", "version": 1767225600000}
+
+# Requests
+
+
+class ReceiveRequest(RequestBody):
+    """A poll for messages."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"consumer": "worker-1", "count": 10, "lease": "30s", "wait": "1s"}]
+        }
+    )
+
+    consumer: ConsumerName | None = Field(
+        default=None,
+        description="A unique name; without it the broker makes one, and returns it.",
+    )
+    count: Count = Field(default=1, description="The most messages to get.")
+    lease: DurationMs | None = Field(
+        default=None, description="Without it, the topic's default lease."
+    )
+    wait: DurationMs | None = Field(
+        default=None, description="The longest wait for the first message; 20s by default."
+    )
+    resume: bool = Field(
+        default=False,
+        description="The consumer was restarted: it gets its live leases first, under new versions.",
+    )
+
+
+class AckRequest(SettleRequest):
+    """Leases whose messages are done."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"consumer": "worker-1", "leases": [_LEASE]}]}
+    )
+
+    leases: list[SkipValidation[LeaseRef]]
+
+
+class LeaseExtension(LeaseRef):
+    """A lease, and its new end; without one, the topic's own duration from now."""
+
+    model_config = ConfigDict(json_schema_extra=at_most_one("until", "until_ms", "in", "delay_ms"))
+
+    until: MomentMs | None = None
+    until_ms: Milliseconds | None = None
+    in_: DurationMs | None = Field(default=None, alias="in")
+    delay_ms: Milliseconds | None = None
+
+    @model_validator(mode="after")
+    def _check_until(self) -> Self:
+        self._check_at_most_one("until", "until_ms", "in", "delay_ms")
+        return self
+
+    @property
+    def time(self) -> LeaseTime | None:
+        """None if the request has no time."""
+        return time_of(
+            self.until if self.until is not None else self.until_ms,
+            self.in_ if self.in_ is not None else self.delay_ms,
+        )
+
+
+class ExtendRequest(SettleRequest):
+    """Leases to extend."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"consumer": "worker-1", "leases": [{**_LEASE, "in": "1m"}]}]
+        }
+    )
+
+    leases: list[SkipValidation[LeaseExtension]]
+
+
+class LeaseReturn(DueFields, LeaseRef):
+    """A lease, and when its message is due again."""
+
+    model_config = ConfigDict(json_schema_extra=exactly_one(*DUE_NAMES))
+
+    @model_validator(mode="after")
+    def _check_given(self) -> Self:
+        if self.at_ms(0) is None:
+            raise ValueError(f"say when it is due again: {', '.join(DUE_NAMES)}")
+        return self
+
+
+class GiveBackRequest(SettleRequest):
+    """Leases whose messages are given back into the future."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"consumer": "worker-1", "leases": [{**_LEASE, "in": "5m"}]}]
+        }
+    )
+
+    leases: list[SkipValidation[LeaseReturn]]
+
+
+class LeaseBurial(LeaseRef):
+    """A lease, and the reason why its message is given up."""
+
+    reason: Reason = ""
+
+
+class BuryRequest(SettleRequest):
+    """Leases whose messages are given up."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"consumer": "worker-1", "leases": [{**_LEASE, "reason": "no such user"}]}]
+        }
+    )
+
+    leases: list[SkipValidation[LeaseBurial]]
+
+
+# Routes
 
 
 class ConsumerRoutes:
@@ -74,7 +203,7 @@ class ConsumerRoutes:
             response_model=ReceiveResponse,
             responses={**settling, **problems([HTTPStatus.CONFLICT])},
         )(self.receive)
-        for name in ("ack", "extend", "release", "retry", "bury"):
+        for name in _SETTLEMENTS:
             router.post(f"/topics/{{topic}}/{name}", responses=settling)(getattr(self, name))
         return router
 

@@ -1,4 +1,4 @@
-"""Routes of dead letters."""
+"""Routes of dead letters, with their requests."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import binascii
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from pydantic import ConfigDict
 
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.app import (
@@ -16,7 +17,14 @@ from chronoline.broker.http.app import (
     new_router,
     problems,
 )
-from chronoline.broker.http.requests import DiscardRequest, RedriveRequest, TopicName
+from chronoline.broker.http.requests import (
+    DUE_NAMES,
+    DueFields,
+    Id,
+    RequestBody,
+    TopicName,
+    at_most_one,
+)
 from chronoline.broker.http.responses import (
     DeadLetterResponse,
     DeadLettersResponse,
@@ -34,6 +42,24 @@ from chronoline.core.permissions import Operation
 _PAGE = 100
 _MOST = 1_000
 _NO_PLACE = "after is not the `next` of a page"
+
+
+class RedriveRequest(DueFields):
+    """Dead letters to put back; without a time, at once."""
+
+    model_config = ConfigDict(
+        json_schema_extra={**at_most_one(*DUE_NAMES), "examples": [{"ids": ["u1"], "in": "1m"}]}
+    )
+
+    ids: list[Id]
+
+
+class DiscardRequest(RequestBody):
+    """Dead letters to delete."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["u1"]}]})
+
+    ids: list[Id]
 
 
 class DeadLetterRoutes:

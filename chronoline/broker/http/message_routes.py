@@ -1,12 +1,16 @@
-"""Routes of messages: producers create, reschedule and cancel them, and anybody can look at them."""
+"""Routes of messages, with their requests.
+
+Producers create, reschedule and cancel messages, and anybody can look at them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Query, Response
+from pydantic import ConfigDict, Field, SkipValidation, model_validator
 
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.app import (
@@ -18,16 +22,23 @@ from chronoline.broker.http.app import (
     problems,
 )
 from chronoline.broker.http.requests import (
-    BatchMessage,
-    CancelBatchRequest,
+    DUE_NAMES,
+    AsJson,
+    Base64,
     ConsumerName,
+    DueFields,
+    Headers,
+    Id,
+    IfExists,
     MessageId,
+    Milliseconds,
+    MomentMs,
     ProducerGroup,
-    RescheduleRequest,
-    SendBatchRequest,
-    SendRequest,
+    RequestBody,
     TopicName,
+    at_most_one,
     checked,
+    exactly_one,
     in_slices,
 )
 from chronoline.broker.http.responses import (
@@ -50,6 +61,7 @@ from chronoline.core.message import DEFAULT_PRODUCER_GROUP, NewMessage
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import Actor, Consumer, Operation, Producer
 from chronoline.core.units import parse_duration_ms
+from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.timestamps import parse_when_ms
 
 _MOST_STEPS = 10_000
@@ -79,6 +91,136 @@ Step = Annotated[
         json_schema_extra={"pattern": r"^[1-9][0-9]{0,3}(s|m|h|d)$"},
     ),
 ]
+
+
+# Requests
+
+
+class MessageContent(DueFields):
+    """A message to create: its due and its content."""
+
+    body: str | None = Field(default=None, description="As text.")
+    body_base64: Base64 | None = None
+    json_: AsJson | None = Field(default=None, alias="json", description="Any JSON, as the body.")
+    key: str | None = None
+    key_base64: Base64 | None = None
+    headers: Headers = ()
+    expires: MomentMs | None = None
+    expires_ms: Milliseconds | None = None
+
+    @model_validator(mode="after")
+    def _check_content(self) -> Self:
+        self._check_at_most_one("body", "body_base64", "json")
+        self._check_at_most_one("key", "key_base64")
+        self._check_at_most_one("expires", "expires_ms")
+        return self
+
+    def to_message(self, message_id: str, producer_group: str, now_ms: int) -> NewMessage:
+        at_ms = self.at_ms(now_ms)
+        return NewMessage(
+            id=message_id,
+            due=now_ms if at_ms is None else at_ms,
+            body=self._body(),
+            key=self.key.encode() if self.key is not None else self.key_base64,
+            headers=self.headers,
+            expires=self.expires if self.expires is not None else self.expires_ms,
+            producer_group=producer_group,
+        )
+
+    def _body(self) -> bytes | None:
+        """Empty without any of the fields. Null as `body` is no body, as `json` it is the JSON null."""
+        if self.body is not None:
+            return self.body.encode()
+        if self.body_base64 is not None:
+            return self.body_base64
+        if self.json_ is not None:
+            return self.json_
+        if "body" in self.model_fields_set:
+            return None
+        return b"null" if "json_" in self.model_fields_set else b""
+
+
+_CONTENT_RULES: dict[str, Any] = {
+    "allOf": [
+        at_most_one(*DUE_NAMES),
+        at_most_one("body", "body_base64", "json"),
+        at_most_one("key", "key_base64"),
+        at_most_one("expires", "expires_ms"),
+    ]
+}
+
+
+class SendRequest(MessageContent):
+    """One message, whose id is in the path."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            **_CONTENT_RULES,
+            "examples": [
+                {"in": "5s", "body": "hello"},
+                {"due": "2030-01-31T12:00:00Z", "json": {"user": 7}, "headers": {"kind": "mail"}},
+            ],
+        }
+    )
+
+    if_exists: IfExists = "refuse"
+    producer_group: ProducerGroup = DEFAULT_PRODUCER_GROUP
+
+
+class BatchMessage(MessageContent):
+    """One message of a batch."""
+
+    model_config = ConfigDict(json_schema_extra=_CONTENT_RULES)
+
+    id: Id | None = Field(
+        default=None,
+        description="Without it the broker makes one: then a repeated request creates the message again.",
+    )
+
+    def to_new(self, producer_group: str, now_ms: int) -> NewMessage:
+        return self.to_message(self.id or new_id(), producer_group, now_ms)
+
+
+class SendBatchRequest(RequestBody):
+    """Messages to create."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"messages": [{"id": "a", "in": "1m", "body": "one"}, {"id": "b", "in": "2m"}]}
+            ]
+        }
+    )
+
+    messages: list[SkipValidation[BatchMessage]]
+    if_exists: IfExists = "refuse"
+    producer_group: ProducerGroup = DEFAULT_PRODUCER_GROUP
+
+
+class RescheduleRequest(DueFields):
+    """A new due for a message."""
+
+    model_config = ConfigDict(
+        json_schema_extra={**exactly_one(*DUE_NAMES), "examples": [{"in": "10m"}]}
+    )
+
+    producer_group: ProducerGroup = DEFAULT_PRODUCER_GROUP
+
+
+class CancelBatchRequest(RequestBody):
+    """Messages to cancel."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["u1", "u2"]}]})
+
+    ids: list[Id]
+    producer_group: ProducerGroup = DEFAULT_PRODUCER_GROUP
+    again: bool = Field(
+        default=False,
+        description="This repeats a request that was not answered, or whose outcome was unknown.",
+    )
+
+
+# Routes
 
 
 class MessageRoutes:

@@ -93,6 +93,7 @@ class Poller:
         """`refuse` gets messages that no poll takes. A `nameless` poller serves all polls without a name."""
         self.name = name
         self.instance = new_id()
+        self.rack = ""
         self.topic = topic
         self.nameless = nameless
         self.polls: list[Poll] = []  # the longest waiting first

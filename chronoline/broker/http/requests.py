@@ -1,8 +1,8 @@
-"""The request schemas, and the types of their fields.
+"""The parts of request schemas: the types of fields, and the bases that several schemas share.
 
-The schemas are strict: an unknown field, a number as text or text as a number is refused, so that a typing
-error shows. Each field is converted to the broker's own value as it is read. The items of long lists are
-checked later, in slices.
+The schema of a route stands beside the route. Schemas are strict: an unknown field, a number as text or text
+as a number is refused, so that a typing error shows. Each field is converted to the broker's own value as it
+is read. The items of long lists are checked later, in slices.
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    SkipValidation,
     ValidationError,
     WithJsonSchema,
     model_validator,
 )
 
 from chronoline.broker.subscription import MAX_CREDIT
-from chronoline.core.addresses import MAX_URL_CHARACTERS
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import (
     MAX_HEADERS,
@@ -42,17 +40,9 @@ from chronoline.core.limits import (
     name_problem,
     reason_problem,
 )
-from chronoline.core.message import (
-    DEFAULT_PRODUCER_GROUP,
-    After,
-    Header,
-    LeaseTime,
-    NewMessage,
-)
-from chronoline.core.topic import TopicSettings
+from chronoline.core.message import After, Header, LeaseTime
 from chronoline.core.units import parse_duration_ms
 from chronoline.runtime.json_bytes import parse_json_bytes
-from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.timestamps import parse_moment_ms
 
 _PAIR = 2
@@ -251,15 +241,15 @@ def _given(*names: str) -> dict[str, Any]:
     return {"required": list(names), "properties": dict.fromkeys(names, something)}
 
 
-def _at_most_one(*names: str) -> dict[str, Any]:
+def at_most_one(*names: str) -> dict[str, Any]:
     """A JSON schema: no two of these fields are given."""
     pairs = [_given(one, other) for place, one in enumerate(names) for other in names[place + 1 :]]
     return {"not": {"anyOf": pairs}}
 
 
-def _exactly_one(*names: str) -> dict[str, Any]:
+def exactly_one(*names: str) -> dict[str, Any]:
     """A JSON schema: one of these fields is given."""
-    return {"allOf": [_at_most_one(*names), {"anyOf": [_given(name) for name in names]}]}
+    return {"allOf": [at_most_one(*names), {"anyOf": [_given(name) for name in names]}]}
 
 
 class RequestBody(BaseModel):
@@ -278,13 +268,14 @@ class RequestBody(BaseModel):
 
 # Due
 
-_WHEN = ("due", "due_ms", "in", "delay_ms")
+DUE_NAMES = ("due", "due_ms", "in", "delay_ms")
+"""The fields of `DueFields`, as requests name them."""
 
 
 class DueFields(RequestBody):
     """A moment, or how long from now; relative times are made absolute by the broker's clock."""
 
-    model_config = ConfigDict(json_schema_extra=_at_most_one(*_WHEN))
+    model_config = ConfigDict(json_schema_extra=at_most_one(*DUE_NAMES))
 
     due: MomentMs | None = None
     due_ms: Milliseconds | None = None
@@ -293,7 +284,7 @@ class DueFields(RequestBody):
 
     @model_validator(mode="after")
     def _check_when(self) -> Self:
-        self._check_at_most_one(*_WHEN)
+        self._check_at_most_one(*DUE_NAMES)
         return self
 
     def at_ms(self, now_ms: int) -> int | None:
@@ -307,13 +298,14 @@ class DueFields(RequestBody):
     @property
     def time(self) -> LeaseTime | None:
         """None if the request has no time. The store adds a relative time to its own when it writes."""
-        return _time(
+        return time_of(
             self.due if self.due is not None else self.due_ms,
             self.in_ if self.in_ is not None else self.delay_ms,
         )
 
 
-def _time(moment_ms: int | None, delay_ms: int | None) -> LeaseTime | None:
+def time_of(moment_ms: int | None, delay_ms: int | None) -> LeaseTime | None:
+    """The time that a request gives as a moment or as a delay, if it has one."""
     if moment_ms is not None:
         return moment_ms
     return None if delay_ms is None else After(delay_ms)
@@ -325,160 +317,7 @@ def _at_ms(moment_ms: int | None, delay_ms: int | None, now_ms: int) -> int | No
     return None if delay_ms is None else now_ms + delay_ms
 
 
-# Producers
-
-
-class MessageContent(DueFields):
-    """A message to create: its due and its content."""
-
-    body: str | None = Field(default=None, description="As text.")
-    body_base64: Base64 | None = None
-    json_: AsJson | None = Field(default=None, alias="json", description="Any JSON, as the body.")
-    key: str | None = None
-    key_base64: Base64 | None = None
-    headers: Headers = ()
-    expires: MomentMs | None = None
-    expires_ms: Milliseconds | None = None
-
-    @model_validator(mode="after")
-    def _check_content(self) -> Self:
-        self._check_at_most_one("body", "body_base64", "json")
-        self._check_at_most_one("key", "key_base64")
-        self._check_at_most_one("expires", "expires_ms")
-        return self
-
-    def to_message(self, message_id: str, producer_group: str, now_ms: int) -> NewMessage:
-        at_ms = self.at_ms(now_ms)
-        return NewMessage(
-            id=message_id,
-            due=now_ms if at_ms is None else at_ms,
-            body=self._body(),
-            key=self.key.encode() if self.key is not None else self.key_base64,
-            headers=self.headers,
-            expires=self.expires if self.expires is not None else self.expires_ms,
-            producer_group=producer_group,
-        )
-
-    def _body(self) -> bytes | None:
-        """Empty without any of the fields. Null as `body` is no body, as `json` it is the JSON null."""
-        if self.body is not None:
-            return self.body.encode()
-        if self.body_base64 is not None:
-            return self.body_base64
-        if self.json_ is not None:
-            return self.json_
-        if "body" in self.model_fields_set:
-            return None
-        return b"null" if "json_" in self.model_fields_set else b""
-
-
-_CONTENT_RULES: dict[str, Any] = {
-    "allOf": [
-        _at_most_one(*_WHEN),
-        _at_most_one("body", "body_base64", "json"),
-        _at_most_one("key", "key_base64"),
-        _at_most_one("expires", "expires_ms"),
-    ]
-}
-
-
-class SendRequest(MessageContent):
-    """One message, whose id is in the path."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            **_CONTENT_RULES,
-            "examples": [
-                {"in": "5s", "body": "hello"},
-                {"due": "2030-01-31T12:00:00Z", "json": {"user": 7}, "headers": {"kind": "mail"}},
-            ],
-        }
-    )
-
-    if_exists: IfExists = "refuse"
-    producer_group: ProducerGroup = DEFAULT_PRODUCER_GROUP
-
-
-class BatchMessage(MessageContent):
-    """One message of a batch."""
-
-    model_config = ConfigDict(json_schema_extra=_CONTENT_RULES)
-
-    id: Id | None = Field(
-        default=None,
-        description="Without it the broker makes one: then a repeated request creates the message again.",
-    )
-
-    def to_new(self, producer_group: str, now_ms: int) -> NewMessage:
-        return self.to_message(self.id or new_id(), producer_group, now_ms)
-
-
-class SendBatchRequest(RequestBody):
-    """Messages to create."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"messages": [{"id": "a", "in": "1m", "body": "one"}, {"id": "b", "in": "2m"}]}
-            ]
-        }
-    )
-
-    messages: list[SkipValidation[BatchMessage]]
-    if_exists: IfExists = "refuse"
-    producer_group: ProducerGroup = DEFAULT_PRODUCER_GROUP
-
-
-class RescheduleRequest(DueFields):
-    """A new due for a message."""
-
-    model_config = ConfigDict(
-        json_schema_extra={**_exactly_one(*_WHEN), "examples": [{"in": "10m"}]}
-    )
-
-    producer_group: ProducerGroup = DEFAULT_PRODUCER_GROUP
-
-
-class CancelBatchRequest(RequestBody):
-    """Messages to cancel."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["u1", "u2"]}]})
-
-    ids: list[Id]
-    producer_group: ProducerGroup = DEFAULT_PRODUCER_GROUP
-    again: bool = Field(
-        default=False,
-        description="This repeats a request that was not answered, or whose outcome was unknown.",
-    )
-
-
-# Consumers
-
-
-class ReceiveRequest(RequestBody):
-    """A poll for messages."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"consumer": "worker-1", "count": 10, "lease": "30s", "wait": "1s"}]
-        }
-    )
-
-    consumer: ConsumerName | None = Field(
-        default=None,
-        description="A unique name; without it the broker makes one, and returns it.",
-    )
-    count: Count = Field(default=1, description="The most messages to get.")
-    lease: DurationMs | None = Field(
-        default=None, description="Without it, the topic's default lease."
-    )
-    wait: DurationMs | None = Field(
-        default=None, description="The longest wait for the first message; 20s by default."
-    )
-    resume: bool = Field(
-        default=False,
-        description="The consumer was restarted: it gets its live leases first, under new versions.",
-    )
+# Leases
 
 
 class LeaseRef(RequestBody):
@@ -486,51 +325,6 @@ class LeaseRef(RequestBody):
 
     id: Id
     version: Version
-
-
-class LeaseExtension(LeaseRef):
-    """A lease, and its new end; without one, the topic's own duration from now."""
-
-    model_config = ConfigDict(json_schema_extra=_at_most_one("until", "until_ms", "in", "delay_ms"))
-
-    until: MomentMs | None = None
-    until_ms: Milliseconds | None = None
-    in_: DurationMs | None = Field(default=None, alias="in")
-    delay_ms: Milliseconds | None = None
-
-    @model_validator(mode="after")
-    def _check_until(self) -> Self:
-        self._check_at_most_one("until", "until_ms", "in", "delay_ms")
-        return self
-
-    @property
-    def time(self) -> LeaseTime | None:
-        """None if the request has no time."""
-        return _time(
-            self.until if self.until is not None else self.until_ms,
-            self.in_ if self.in_ is not None else self.delay_ms,
-        )
-
-
-class LeaseReturn(DueFields, LeaseRef):
-    """A lease, and when its message is due again."""
-
-    model_config = ConfigDict(json_schema_extra=_exactly_one(*_WHEN))
-
-    @model_validator(mode="after")
-    def _check_given(self) -> Self:
-        if self.at_ms(0) is None:
-            raise ValueError(f"say when it is due again: {', '.join(_WHEN)}")
-        return self
-
-
-class LeaseBurial(LeaseRef):
-    """A lease, and the reason why its message is given up."""
-
-    reason: Reason = ""
-
-
-_LEASE: dict[str, Any] = {"id": "u1", "version": 1767225600000}
 
 
 class SettleRequest(RequestBody):
@@ -541,108 +335,6 @@ class SettleRequest(RequestBody):
         default=False,
         description="This repeats a request that was not answered, or whose outcome was unknown.",
     )
-
-
-class AckRequest(SettleRequest):
-    """Leases whose messages are done."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"consumer": "worker-1", "leases": [_LEASE]}]}
-    )
-
-    leases: list[SkipValidation[LeaseRef]]
-
-
-class ExtendRequest(SettleRequest):
-    """Leases to extend."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"consumer": "worker-1", "leases": [{**_LEASE, "in": "1m"}]}]
-        }
-    )
-
-    leases: list[SkipValidation[LeaseExtension]]
-
-
-class GiveBackRequest(SettleRequest):
-    """Leases whose messages are given back into the future."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"consumer": "worker-1", "leases": [{**_LEASE, "in": "5m"}]}]
-        }
-    )
-
-    leases: list[SkipValidation[LeaseReturn]]
-
-
-class BuryRequest(SettleRequest):
-    """Leases whose messages are given up."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"consumer": "worker-1", "leases": [{**_LEASE, "reason": "no such user"}]}]
-        }
-    )
-
-    leases: list[SkipValidation[LeaseBurial]]
-
-
-# Topics and dead letters
-
-
-class TopicSettingsRequest(RequestBody):
-    """The settings of a topic, which never change; a missing one has its default."""
-
-    buckets: Whole | None = Field(default=None, description="The number of its buckets.")
-    window_ms: Whole | None = None
-    default_lease_ms: Whole | None = None
-    max_attempts: Whole | None = None
-    max_lateness_ms: Whole | None = None
-    dedupe_ms: Whole | None = None
-    dead_letters: bool | None = None
-    largest_body_bytes: Whole | None = None
-    target: Annotated[str, Field(max_length=MAX_URL_CHARACTERS)] | None = Field(
-        default=None,
-        description="A URL that is called with each message at its due, instead of consumers.",
-        examples=["https://example.com/remind"],
-    )
-
-    def to_settings(self) -> TopicSettings:
-        return TopicSettings(**self.model_dump(exclude_none=True))
-
-
-class CreateTopicRequest(RequestBody):
-    """A topic to create."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"name": "reminders", "settings": {"default_lease_ms": 60000}}]
-        }
-    )
-
-    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_BYTES)]
-    settings: TopicSettingsRequest = TopicSettingsRequest()
-    if_missing: bool = Field(default=False, description="Returns an existing topic unchanged.")
-
-
-class RedriveRequest(DueFields):
-    """Dead letters to put back; without a time, at once."""
-
-    model_config = ConfigDict(
-        json_schema_extra={**_at_most_one(*_WHEN), "examples": [{"ids": ["u1"], "in": "1m"}]}
-    )
-
-    ids: list[Id]
-
-
-class DiscardRequest(RequestBody):
-    """Dead letters to delete."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["u1"]}]})
-
-    ids: list[Id]
 
 
 # Slices

@@ -311,12 +311,24 @@ class DropTopicResponse(BaseModel):
 
 
 class BrokerResponse(BaseModel):
-    """One broker."""
+    """A broker of the cluster."""
 
     id: str
-    version: str
+    version: str = Field(description="Empty for other brokers than the one that answers.")
     roles: list[str]
     address: str
+    rack: str
+    health: str = Field(
+        description="`healthy`, `degraded`, or `inactive`: it was connected a while ago."
+    )
+    problems: list[str] = Field(description="Why it is degraded.")
+    topics: int
+    consumers: int
+    messages_per_s: int
+    load_percent: int = Field(description="The part of one core that it uses.")
+    clock_ahead_ms: float | None = Field(
+        description="The time by which its clock is ahead of that of the broker that answers."
+    )
 
 
 class SubscriberResponse(BaseModel):
@@ -327,26 +339,41 @@ class SubscriberResponse(BaseModel):
     start_bucket: int
     stop_bucket: int
     busy: bool
+    broker: str
+    rack: str
+    own: list[tuple[int, int]] = Field(description="All ranges that it has in this window.")
+    backups: list[tuple[int, int]] = Field(
+        description="The ranges that it serves while its own ones give nothing, in order."
+    )
 
 
 class DegradationResponse(BaseModel):
-    """A reason why a broker is not ready."""
+    """A reason why a broker is degraded."""
 
-    type: str = Field(description="`storage`, `clock` or `stopping`; new types may be added.")
+    type: str = Field(
+        description="The broker is not ready: `storage`, `coordination`, `clock`, `stopping`. It is ready: "
+        "`drift`, `peers`, `consumers`, `producers`. New types may be added."
+    )
     reason: str
 
 
 class InfoResponse(BaseModel):
-    """The broker, its consumers and its degradations."""
+    """The brokers of the cluster, all consumers, and why the broker that answers is not ready."""
 
     now: Moment
     now_ms: int
+    answered_by: str
     brokers: list[BrokerResponse]
     subscribers: list[SubscriberResponse]
-    degradations: list[DegradationResponse] = Field(description="Empty while the broker is ready.")
+    degradations: list[DegradationResponse] = Field(
+        description="Empty while nothing is wrong with the broker."
+    )
     store_problem: str = Field(description="Empty while the store answers.")
     clock_problem: str = Field(
         description="Empty while the broker's clock agrees with the store's."
+    )
+    coordination_problem: str = Field(
+        description="Empty while the coordination service answers; else other brokers may have changed."
     )
 
 

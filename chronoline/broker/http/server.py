@@ -19,7 +19,7 @@ from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.admin_routes import AdminRoutes
 from chronoline.broker.http.app import new_app
 from chronoline.broker.http.auth import RequestGuard
-from chronoline.broker.http.consumer_routes import ConsumerRoutes
+from chronoline.broker.http.consumer_routes import CONSUMER_PATHS, ConsumerRoutes
 from chronoline.broker.http.dead_letter_routes import DeadLetterRoutes
 from chronoline.broker.http.message_routes import MessageRoutes
 from chronoline.broker.http.poller import Pollers
@@ -28,7 +28,7 @@ from chronoline.broker.http.topic_routes import TopicRoutes
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.topics import TopicsByName
 from chronoline.core.errors import InvalidInput, TooMuch
-from chronoline.runtime.listener import CappedListener, host_port, listen
+from chronoline.runtime.listener import CappedListener, listen
 from chronoline.runtime.service import AsyncService
 
 _KEEP_ALIVE_S = 75
@@ -44,16 +44,14 @@ _SEND_BUFFER_BYTES = 256 * 1024
 class HttpEdge(AsyncService):
     """Listens from `start` to `stop`; then it does not start again."""
 
-    def __init__(
-        self, parts: BrokerContext, door: Door, *, roles: tuple[str, ...], host: str, port: int
-    ) -> None:
+    def __init__(self, parts: BrokerContext, door: Door, *, host: str, port: int) -> None:
         """Port 0 picks a free port."""
         self._parts = parts
         self._door = door
         self._host = host.strip("[]")
         self._backlog = Backlog(parts.access, parts.topics, parts.clock, parts.metrics)
         self._pollers = Pollers(parts)
-        self._admin = AdminRoutes(parts, self._backlog, roles=roles)
+        self._admin = AdminRoutes(parts, self._backlog)
         self._server: _UvicornServer | None = None
         self._serving: asyncio.Task[None] | None = None
         self.port = port
@@ -78,7 +76,6 @@ class HttpEdge(AsyncService):
             listener.close()
             raise
         self.port = listener.getsockname()[1]
-        self._admin.address = host_port(host, self.port)
         await self._pollers.start()
         self._serving = asyncio.create_task(self._server.serve([listener]), name="http")
         up = asyncio.create_task(self._server.is_up.wait())
@@ -111,9 +108,10 @@ class HttpEdge(AsyncService):
                 self._admin.router(),
                 self._admin.root_router(),
             ],
+            parts.member.check_role,
         )
         return uvicorn.Config(
-            RequestGuard(app, parts, self._door, host=host),
+            RequestGuard(app, parts, self._door, host=host, consumer_paths=CONSUMER_PATHS),
             http=_connection_type(listener, parts.metrics),
             ws="none",
             lifespan="off",

@@ -1,12 +1,13 @@
-"""Routes of topics."""
+"""Routes of topics, with their requests."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Response
+from pydantic import ConfigDict, Field
 
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.app import (
@@ -16,13 +17,51 @@ from chronoline.broker.http.app import (
     new_router,
     problems,
 )
-from chronoline.broker.http.requests import CreateTopicRequest, TopicName
+from chronoline.broker.http.requests import RequestBody, TopicName, Whole
 from chronoline.broker.http.responses import DropTopicResponse, TopicResponse, TopicsResponse
 from chronoline.broker.topics import TopicsByName
+from chronoline.core.addresses import MAX_URL_CHARACTERS
+from chronoline.core.limits import MAX_NAME_BYTES
+from chronoline.core.topic import TopicSettings
 
 _FOUND: dict[int | str, dict[str, Any]] = {
     int(HTTPStatus.OK): {"model": TopicResponse, "description": "The topic exists, or was created."}
 }
+
+
+class TopicSettingsRequest(RequestBody):
+    """The settings of a topic, which never change; a missing one has its default."""
+
+    buckets: Whole | None = Field(default=None, description="The number of its buckets.")
+    window_ms: Whole | None = None
+    default_lease_ms: Whole | None = None
+    max_attempts: Whole | None = None
+    max_lateness_ms: Whole | None = None
+    dedupe_ms: Whole | None = None
+    dead_letters: bool | None = None
+    largest_body_bytes: Whole | None = None
+    target: Annotated[str, Field(max_length=MAX_URL_CHARACTERS)] | None = Field(
+        default=None,
+        description="A URL that is called with each message at its due, instead of consumers.",
+        examples=["https://example.com/remind"],
+    )
+
+    def to_settings(self) -> TopicSettings:
+        return TopicSettings(**self.model_dump(exclude_none=True))
+
+
+class CreateTopicRequest(RequestBody):
+    """A topic to create."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"name": "reminders", "settings": {"default_lease_ms": 60000}}]
+        }
+    )
+
+    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_BYTES)]
+    settings: TopicSettingsRequest = TopicSettingsRequest()
+    if_missing: bool = Field(default=False, description="Returns an existing topic unchanged.")
 
 
 class TopicRoutes:

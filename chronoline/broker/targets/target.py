@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from chronoline.broker.context import BrokerContext
+from chronoline.broker.gate import Work
 from chronoline.broker.subscription import Subscription
 from chronoline.broker.targets.policy import TargetPolicy
 from chronoline.broker.targets.requests import call_id, request_headers
@@ -38,6 +39,7 @@ class Target:
 
     busy = False
     advance_ms = 0
+    rack = ""
 
     def __init__(
         self,
@@ -65,11 +67,11 @@ class Target:
     @property
     def name(self) -> str:
         """New in each life of a node: the leases of the earlier life have to lapse."""
-        return f"target-{self._parts.broker}"
+        return f"target-{self._parts.run}"
 
     @property
     def instance(self) -> str:
-        return self._parts.broker
+        return self._parts.run
 
     @property
     def clogged(self) -> bool:
@@ -162,8 +164,9 @@ class Target:
 
             Its lease can be over, because the node was frozen; its topic can be deleted, or a pipe fires it.
             """
-            paused = self._subscription is not None and bool(self._subscription.paused)
-            wanted = not self._is_leaving and not paused
+            loader = self._parts.loaders.of(self.topic.uid)
+            may_call = loader is None or loader.gate.closure(Work.CALL) is None
+            wanted = may_call and not self._is_leaving
             return wanted and time.monotonic() + timeout_s < lapses_s
 
         url, body = self.topic.settings.target, leased.body or b""

@@ -75,10 +75,10 @@ _LOOK_AT_PARTITIONS_S = 30.0
 _LOOK_FOR_END_S = 0.05
 _PATIENCE_S = 10.0
 """The least time after which a query without beating tasks hangs: the first micro-batches take seconds."""
-_INTAKE_WINDOW_MS = 300_000
+_INTAKE_WINDOW_MS = 86_400_000
 """The time for which a task takes records in. Between two tasks records wait for some tenths of a second."""
-_INTAKE_STILL_S = 15.0
-"""The intake is restarted if it takes in nothing of what waits for this long."""
+_INTAKE_STILL_S = 5.0
+"""The least time after which an intake hangs that takes in nothing of what waits; usually it is `hold_ms`."""
 
 
 class Pipe(Closable):
@@ -326,7 +326,7 @@ class Pipe(Closable):
             )
         restarts, still_s = self._intake.restarts, self._upkeep.intake.still_s
         try:
-            if still_s > _INTAKE_STILL_S:
+            if still_s > max(_INTAKE_STILL_S, self.settings.hold_ms / 1000):
                 why = f"for {still_s:.0f} seconds it took in nothing, and records wait"
                 self._intake.restart(why)
             self._intake.keep()

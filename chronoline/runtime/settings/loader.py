@@ -346,9 +346,11 @@ class Settings(SettingsTable):
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
-            yield name, without_password(value) if name == "store" else value
+            yield name, without_password(value) if name in _URLS else value
 
 
+_URLS = ("store", "coordination")
+"""Settings that may hold a password."""
 _WORDS = {
     "value_error": "{error}",
     "greater_than_equal": "must be at least {ge}, not {input}",

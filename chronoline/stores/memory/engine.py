@@ -25,6 +25,7 @@ from chronoline.stores.engine import (
     LeaseRequest,
     NewRows,
     Partition,
+    Reserved,
     ResumeRequest,
     Span,
     StoredRow,
@@ -120,9 +121,15 @@ class MemoryEngine(Engine[None]):
         return next((topic for topic in self.list_topics() if topic.name == name), None)
 
     def list_topics(self) -> list[Topic]:
+        return self._list_topics(deleted=False)
+
+    def deleted_topics(self) -> list[Topic]:
+        return self._list_topics(deleted=True)
+
+    def _list_topics(self, *, deleted: bool) -> list[Topic]:
         with self._open():
-            live = [t.topic for t in self._topics.values() if not t.deleted]
-        return sorted(live, key=lambda topic: topic.name)
+            found = [each.topic for each in self._topics.values() if each.deleted is deleted]
+        return sorted(found, key=lambda topic: topic.name)
 
     def delete_topic(self, uid: int, now_ms: int) -> bool:
         with self._open():
@@ -243,7 +250,7 @@ class MemoryEngine(Engine[None]):
 
     def reserve(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
-    ) -> tuple[list[Taken], bool]:
+    ) -> Reserved:
         horizon = request.now_ms + request.reserve_ahead_ms
         with self._open():
             ready = [
@@ -254,7 +261,7 @@ class MemoryEngine(Engine[None]):
             ]
             ready.sort(key=lambda entry: entry.message.ts)
             taken = [take(entry, topic, request) for entry in ready[:limit]]
-            return taken, len(taken) >= limit
+            return Reserved(taken, more=len(taken) >= limit)
 
     def lease(self, topic: Topic, wanted: ChangedRows, request: LeaseRequest) -> list[Taken]:
         taken = []

@@ -28,6 +28,7 @@ from chronoline.stores.engine import (
     Key,
     LeaseRequest,
     NewRows,
+    Reserved,
     ResumeRequest,
     RowsHeld,
     Span,
@@ -233,10 +234,11 @@ class PostgresEngine(SqlEngine[Connection]):
 
     def reserve(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
-    ) -> tuple[list[Taken], bool]:
+    ) -> Reserved:
         taken: list[Taken] = []
         reach = limit
         more = True
+        clear_ms = 0
         # If others hold most candidates, the next look reaches further.
         for _ in range(_RESERVE_LOOKS):
             values = lease_values(topic, request) | _cells(topic, ranges, reach)
@@ -246,12 +248,16 @@ class PostgresEngine(SqlEngine[Connection]):
                 if not taken:
                     raise
                 break
-            taken += [_taken(row[1:]) for row in rows if row[1] is not None]
-            more = rows[0][0] >= reach or len(taken) >= limit
+            candidates = rows[0][0]
+            found = [_taken(row[1:]) for row in rows if row[1] is not None]
+            taken += found
+            more = candidates >= reach or len(taken) >= limit
+            if reach == limit and len(found) == candidates:  # else others hold some of them
+                clear_ms = _clear_ms(found, more, request.now_ms)
             if not more or 2 * len(taken) >= limit:
                 break
             reach *= _RESERVE_GROWTH
-        return taken, more
+        return Reserved(taken, more, clear_ms)
 
     def lease(self, topic: Topic, wanted: ChangedRows, request: LeaseRequest) -> list[Taken]:
         values = lease_values(topic, request) | _columns(topic, wanted)
@@ -481,6 +487,17 @@ def _cells(topic: Topic, ranges: Sequence[BucketRange], limit: int = 1) -> dict[
         "reach": limit,
         "share": -(-limit // max(1, len(cells))),
     }
+
+
+def _clear_ms(taken: Iterable[Taken], more: bool, now_ms: int) -> int:
+    """The moment before which a reservation that took all its candidates left nothing.
+
+    A lease that ends later than now can lapse, so it is no later. If there may be more, all before the latest
+    is taken: one without a lapsed lease was at its due time.
+    """
+    if not more:
+        return now_ms
+    return min(now_ms, max((each.message.due for each in taken if not each.redelivered), default=0))
 
 
 def _taken(row: Row) -> Taken:

@@ -18,8 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
-from chronoline.databases.postgres import RowsLocked
+from chronoline.core.errors import OutcomeUnknown, RowsLocked, StoreUnavailable
 from chronoline.runtime.bounded_cache import BoundedCache
 
 PATIENT_MS = 200

@@ -29,6 +29,11 @@ WHERE name = %(name)s AND dropped_at IS NULL AND emptied_at IS NULL;
 -- All live topics.
 SELECT uid, name, settings FROM chronoline.topics WHERE dropped_at IS NULL ORDER BY name;
 
+-- name: unfinished_drops
+-- Dropped topics whose names are not free yet.
+SELECT uid, name, settings FROM chronoline.topics
+WHERE dropped_at IS NOT NULL AND emptied_at IS NULL ORDER BY name;
+
 -- name: drop_topic
 -- Drops a topic, for every process at once.
 UPDATE chronoline.topics SET dropped_at = %(now)s WHERE uid = %(uid)s AND dropped_at IS NULL
@@ -61,8 +66,9 @@ RETURNING m.id, m.version;
 SELECT pg_notify('chronoline', %(payload)s);
 
 -- name: reserve
--- Leases the oldest of some cells, up to a horizon, with their bodies. Of the oldest within reach it takes, up
--- to the limit, those that nobody else has locked; there is always a row, to say how many there were.
+-- Leases the oldest of some cells, from a moment up to a horizon, with their bodies. Of the oldest within reach
+-- it takes, up to the limit, those that nobody else has locked; there is always a row, to say how many there
+-- were. Before the moment lie index entries of messages that are gone, which stay until a vacuum.
 WITH cell AS MATERIALIZED (
     SELECT * FROM unnest(%(stripe)b::smallint[], %(start)b::integer[], %(stop)b::integer[])
         AS c(stripe, start, stop)
@@ -73,7 +79,7 @@ WITH cell AS MATERIALIZED (
     LEFT JOIN LATERAL (
         SELECT m.ts FROM chronoline.messages m
         WHERE m.topic + 0 = %(topic)s AND m.stripe = c.stripe AND m.life = 0 AND m.ts <= %(horizon)s
-            AND m.bucket + 0 >= c.start AND m.bucket + 0 < c.stop
+            AND m.ts >= %(since)s AND m.bucket + 0 >= c.start AND m.bucket + 0 < c.stop
             AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
         ORDER BY m.ts OFFSET %(share)s - 1 LIMIT 1
     ) share ON true
@@ -84,7 +90,7 @@ WITH cell AS MATERIALIZED (
         SELECT m.topic, m.bucket, m.id, m.ts FROM chronoline.messages m
         WHERE m.topic + 0 = %(topic)s AND m.stripe = c.stripe AND m.life = 0
             AND m.ts <= (SELECT ts FROM bound)
-            AND m.bucket + 0 >= c.start AND m.bucket + 0 < c.stop
+            AND m.ts >= %(since)s AND m.bucket + 0 >= c.start AND m.bucket + 0 < c.stop
             AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
         ORDER BY m.ts, m.bucket + 0 LIMIT %(reach)s
     ) found

@@ -34,6 +34,7 @@ from chronoline.stores.engine import (
     Key,
     LeaseRequest,
     NewRows,
+    Reserved,
     ResumeRequest,
     Span,
     StoredRow,
@@ -261,16 +262,16 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
 
     def reserve(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
-    ) -> tuple[list[Taken], bool]:
+    ) -> Reserved:
         cells = cells_of(ranges, topic.settings.buckets)
         values = lease_values(topic, request) | {"limit": limit}
         with self.database.writing() as connection:
             if not _is_live(connection, topic):
-                return [], False
+                return Reserved([], more=False)
             heads = [connection.execute(_QUERIES["due"], values | c._asdict()) for c in cells]
             chosen = _oldest(heads, lambda row: row[0], limit)
             taken = _take(connection, {no: holder for _, no, holder in chosen}, values)
-            return taken, len(taken) >= limit
+            return Reserved(taken, more=len(taken) >= limit)
 
     def lease(self, topic: Topic, wanted: ChangedRows, request: LeaseRequest) -> list[Taken]:
         values = lease_values(topic, request)

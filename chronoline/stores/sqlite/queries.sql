@@ -27,6 +27,10 @@ SELECT uid, name, settings FROM topics WHERE name = :name AND dropped_at IS NULL
 -- All live topics.
 SELECT uid, name, settings FROM topics WHERE dropped_at IS NULL ORDER BY name;
 
+-- name: unfinished_drops
+-- Dropped topics whose names are not free yet.
+SELECT uid, name, settings FROM topics WHERE dropped_at IS NOT NULL ORDER BY name;
+
 -- name: drop_topic
 -- Drops a topic, for every process at once.
 UPDATE topics SET dropped_at = :now WHERE uid = :uid AND dropped_at IS NULL;

@@ -82,32 +82,64 @@ class InfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Broker(_message.Message):
-    __slots__ = ("id", "version", "roles", "address")
+    __slots__ = ("id", "version", "roles", "address", "rack", "health", "problems", "topics", "consumers", "messages_per_s", "load_percent", "clock_ahead_us")
     ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROLES_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    LOAD_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_AHEAD_US_FIELD_NUMBER: _ClassVar[int]
     id: str
     version: str
     roles: _containers.RepeatedScalarFieldContainer[str]
     address: str
-    def __init__(self, id: _Optional[str] = ..., version: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., address: _Optional[str] = ...) -> None: ...
+    rack: str
+    health: str
+    problems: _containers.RepeatedScalarFieldContainer[str]
+    topics: int
+    consumers: int
+    messages_per_s: int
+    load_percent: int
+    clock_ahead_us: int
+    def __init__(self, id: _Optional[str] = ..., version: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., address: _Optional[str] = ..., rack: _Optional[str] = ..., health: _Optional[str] = ..., problems: _Optional[_Iterable[str]] = ..., topics: _Optional[int] = ..., consumers: _Optional[int] = ..., messages_per_s: _Optional[int] = ..., load_percent: _Optional[int] = ..., clock_ahead_us: _Optional[int] = ...) -> None: ...
+
+class Buckets(_message.Message):
+    __slots__ = ("start", "stop")
+    START_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    start: int
+    stop: int
+    def __init__(self, start: _Optional[int] = ..., stop: _Optional[int] = ...) -> None: ...
 
 class Subscriber(_message.Message):
-    __slots__ = ("consumer", "topic_uid", "topic", "start_bucket", "stop_bucket", "busy")
+    __slots__ = ("consumer", "topic_uid", "topic", "start_bucket", "stop_bucket", "busy", "broker", "rack", "own", "backups")
     CONSUMER_FIELD_NUMBER: _ClassVar[int]
     TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     START_BUCKET_FIELD_NUMBER: _ClassVar[int]
     STOP_BUCKET_FIELD_NUMBER: _ClassVar[int]
     BUSY_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    OWN_FIELD_NUMBER: _ClassVar[int]
+    BACKUPS_FIELD_NUMBER: _ClassVar[int]
     consumer: str
     topic_uid: int
     topic: str
     start_bucket: int
     stop_bucket: int
     busy: bool
-    def __init__(self, consumer: _Optional[str] = ..., topic_uid: _Optional[int] = ..., topic: _Optional[str] = ..., start_bucket: _Optional[int] = ..., stop_bucket: _Optional[int] = ..., busy: _Optional[bool] = ...) -> None: ...
+    broker: str
+    rack: str
+    own: _containers.RepeatedCompositeFieldContainer[Buckets]
+    backups: _containers.RepeatedCompositeFieldContainer[Buckets]
+    def __init__(self, consumer: _Optional[str] = ..., topic_uid: _Optional[int] = ..., topic: _Optional[str] = ..., start_bucket: _Optional[int] = ..., stop_bucket: _Optional[int] = ..., busy: _Optional[bool] = ..., broker: _Optional[str] = ..., rack: _Optional[str] = ..., own: _Optional[_Iterable[_Union[Buckets, _Mapping]]] = ..., backups: _Optional[_Iterable[_Union[Buckets, _Mapping]]] = ...) -> None: ...
 
 class Degradation(_message.Message):
     __slots__ = ("type", "reason")
@@ -118,18 +150,46 @@ class Degradation(_message.Message):
     def __init__(self, type: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Cluster(_message.Message):
-    __slots__ = ("now_us", "brokers", "subscribers", "store_problem", "degradations")
+    __slots__ = ("now_us", "brokers", "subscribers", "store_problem", "degradations", "answered_by", "coordination_problem")
     NOW_US_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBERS_FIELD_NUMBER: _ClassVar[int]
     STORE_PROBLEM_FIELD_NUMBER: _ClassVar[int]
     DEGRADATIONS_FIELD_NUMBER: _ClassVar[int]
+    ANSWERED_BY_FIELD_NUMBER: _ClassVar[int]
+    COORDINATION_PROBLEM_FIELD_NUMBER: _ClassVar[int]
     now_us: int
     brokers: _containers.RepeatedCompositeFieldContainer[Broker]
     subscribers: _containers.RepeatedCompositeFieldContainer[Subscriber]
     store_problem: str
     degradations: _containers.RepeatedCompositeFieldContainer[Degradation]
-    def __init__(self, now_us: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., subscribers: _Optional[_Iterable[_Union[Subscriber, _Mapping]]] = ..., store_problem: _Optional[str] = ..., degradations: _Optional[_Iterable[_Union[Degradation, _Mapping]]] = ...) -> None: ...
+    answered_by: str
+    coordination_problem: str
+    def __init__(self, now_us: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., subscribers: _Optional[_Iterable[_Union[Subscriber, _Mapping]]] = ..., store_problem: _Optional[str] = ..., degradations: _Optional[_Iterable[_Union[Degradation, _Mapping]]] = ..., answered_by: _Optional[str] = ..., coordination_problem: _Optional[str] = ...) -> None: ...
+
+class PreferRequest(_message.Message):
+    __slots__ = ("topic_uid", "kind", "rack")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KIND_UNSPECIFIED: _ClassVar[PreferRequest.Kind]
+        KIND_CONSUMER: _ClassVar[PreferRequest.Kind]
+        KIND_PRODUCER: _ClassVar[PreferRequest.Kind]
+    KIND_UNSPECIFIED: PreferRequest.Kind
+    KIND_CONSUMER: PreferRequest.Kind
+    KIND_PRODUCER: PreferRequest.Kind
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    kind: PreferRequest.Kind
+    rack: str
+    def __init__(self, topic_uid: _Optional[int] = ..., kind: _Optional[_Union[PreferRequest.Kind, str]] = ..., rack: _Optional[str] = ...) -> None: ...
+
+class PreferredBrokers(_message.Message):
+    __slots__ = ("brokers",)
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
+    brokers: _containers.RepeatedCompositeFieldContainer[Broker]
+    def __init__(self, brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ...) -> None: ...
 
 class Header(_message.Message):
     __slots__ = ("name", "value")
@@ -286,34 +346,56 @@ class Limits(_message.Message):
     def __init__(self, frame_bytes: _Optional[int] = ..., batch: _Optional[int] = ..., credit: _Optional[int] = ..., ping_interval_ms: _Optional[int] = ..., ping_timeout_ms: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("broker", "version", "name", "limits")
+    __slots__ = ("broker", "version", "name", "limits", "others")
     BROKER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
     broker: str
     version: str
     name: str
     limits: Limits
-    def __init__(self, broker: _Optional[str] = ..., version: _Optional[str] = ..., name: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+    others: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, broker: _Optional[str] = ..., version: _Optional[str] = ..., name: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., others: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class KnownBrokers(_message.Message):
+    __slots__ = ("others",)
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
+    others: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, others: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class MoveTo(_message.Message):
+    __slots__ = ("reason", "address", "message")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    address: str
+    message: str
+    def __init__(self, reason: _Optional[str] = ..., address: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class GoAway(_message.Message):
-    __slots__ = ("code", "message")
+    __slots__ = ("code", "message", "others")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
     code: str
     message: str
-    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+    others: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., others: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("name", "version", "instance")
+    __slots__ = ("name", "version", "instance", "rack")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
     instance: str
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., instance: _Optional[str] = ...) -> None: ...
+    rack: str
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., instance: _Optional[str] = ..., rack: _Optional[str] = ...) -> None: ...
 
 class CreateBatch(_message.Message):
     __slots__ = ("topic_uid", "messages", "replace")
@@ -374,7 +456,7 @@ class ProducerFrame(_message.Message):
     def __init__(self, seq: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., create: _Optional[_Union[CreateBatch, _Mapping]] = ..., reschedule: _Optional[_Union[RescheduleBatch, _Mapping]] = ..., cancel: _Optional[_Union[CancelBatch, _Mapping]] = ..., more: _Optional[_Iterable[_Union[ProducerFrame, _Mapping]]] = ...) -> None: ...
 
 class ProducerReply(_message.Message):
-    __slots__ = ("stamp", "seq", "welcome", "pong", "outcomes", "failure", "go_away", "more")
+    __slots__ = ("stamp", "seq", "welcome", "pong", "outcomes", "failure", "go_away", "move_to", "known_brokers", "more")
     STAMP_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
@@ -382,6 +464,8 @@ class ProducerReply(_message.Message):
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     GO_AWAY_FIELD_NUMBER: _ClassVar[int]
+    MOVE_TO_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_BROKERS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     stamp: Stamp
     seq: int
@@ -390,8 +474,10 @@ class ProducerReply(_message.Message):
     outcomes: Outcomes
     failure: Failure
     go_away: GoAway
+    move_to: MoveTo
+    known_brokers: KnownBrokers
     more: _containers.RepeatedCompositeFieldContainer[ProducerReply]
-    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., seq: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., outcomes: _Optional[_Union[Outcomes, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., more: _Optional[_Iterable[_Union[ProducerReply, _Mapping]]] = ...) -> None: ...
+    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., seq: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., outcomes: _Optional[_Union[Outcomes, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., move_to: _Optional[_Union[MoveTo, _Mapping]] = ..., known_brokers: _Optional[_Union[KnownBrokers, _Mapping]] = ..., more: _Optional[_Iterable[_Union[ProducerReply, _Mapping]]] = ...) -> None: ...
 
 class LeaseRef(_message.Message):
     __slots__ = ("id", "version")
@@ -572,7 +658,7 @@ class TopicEnded(_message.Message):
     def __init__(self, topic_uid: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class ConsumerReply(_message.Message):
-    __slots__ = ("stamp", "seq", "welcome", "pong", "outcomes", "failure", "go_away", "subscribed", "push", "moved", "share", "topic_ended", "more")
+    __slots__ = ("stamp", "seq", "welcome", "pong", "outcomes", "failure", "go_away", "subscribed", "push", "moved", "share", "topic_ended", "move_to", "known_brokers", "more")
     STAMP_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
@@ -585,6 +671,8 @@ class ConsumerReply(_message.Message):
     MOVED_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ENDED_FIELD_NUMBER: _ClassVar[int]
+    MOVE_TO_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_BROKERS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     stamp: Stamp
     seq: int
@@ -598,8 +686,10 @@ class ConsumerReply(_message.Message):
     moved: Moved
     share: Share
     topic_ended: TopicEnded
+    move_to: MoveTo
+    known_brokers: KnownBrokers
     more: _containers.RepeatedCompositeFieldContainer[ConsumerReply]
-    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., seq: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., outcomes: _Optional[_Union[Outcomes, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., subscribed: _Optional[_Union[Subscribed, _Mapping]] = ..., push: _Optional[_Union[Push, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., topic_ended: _Optional[_Union[TopicEnded, _Mapping]] = ..., more: _Optional[_Iterable[_Union[ConsumerReply, _Mapping]]] = ...) -> None: ...
+    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., seq: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., outcomes: _Optional[_Union[Outcomes, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., subscribed: _Optional[_Union[Subscribed, _Mapping]] = ..., push: _Optional[_Union[Push, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., topic_ended: _Optional[_Union[TopicEnded, _Mapping]] = ..., move_to: _Optional[_Union[MoveTo, _Mapping]] = ..., known_brokers: _Optional[_Union[KnownBrokers, _Mapping]] = ..., more: _Optional[_Iterable[_Union[ConsumerReply, _Mapping]]] = ...) -> None: ...
 
 class LookupRequest(_message.Message):
     __slots__ = ("topic_uid", "ids")

@@ -1,4 +1,4 @@
-"""The DynamoDB server: start, stop, crash and hang on demand."""
+"""The DynamoDB server of the tests. `tests.runtime.test_child_process` has the rules of all servers."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,20 +65,15 @@ def connect(
 def test_restart_is_empty_on_the_same_port(
     server: DynamoDBServer, clients: "list[DynamoDBClient]"
 ) -> None:
-    for end in (server.stop, server.kill):
-        connect(server, clients).create_table(**table_definition("kept"))
-        assert tables(server, clients) == ["kept"]
-        pid, endpoint = server.pid, server.endpoint
-        server.start()
-        assert server.pid == pid
-        end()
-        end()
-        assert server.pid is None
-        with pytest.raises(BotoCoreError):
-            tables(server, clients)
-        server.start()
-        assert server.endpoint == endpoint
-        assert tables(server, clients) == []
+    connect(server, clients).create_table(**table_definition("kept"))
+    assert tables(server, clients) == ["kept"]
+    endpoint = server.endpoint
+    server.kill()
+    with pytest.raises(BotoCoreError):
+        tables(server, clients)
+    server.start()
+    assert server.endpoint == endpoint
+    assert tables(server, clients) == []
 
 
 def test_a_missing_java_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from tests.broker.acceptance.brokers import broker_process
 from tests.broker.acceptance.history import History
 from tests.deadline import until
 
-_MESSAGES = 4_000
+_MESSAGES = 2_400
 _KILLS = 4
-_TOGETHER = 500
+_TOGETHER = 300
 """The number of messages that fall due at one instant before each kill."""
 _LEASE_S = 3.0
 

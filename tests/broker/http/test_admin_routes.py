@@ -85,7 +85,7 @@ def test_stopping_node_is_not_ready(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             assert served.node.parts is not None
-            served.node.parts.degradation.stopping = True
+            served.node.parts.gate.stopping = True
             check(await served.http.get("/readyz"), 503, "unavailable")
 
     asyncio.run(play())
@@ -135,11 +135,13 @@ def test_info_lists_consumers(tmp_path: Path) -> None:
             (broker,) = info["brokers"]
             assert (broker["id"], broker["address"]) == (
                 served.node.broker,
-                f"127.0.0.1:{served.port}",
+                served.address,
             )
+            assert (broker["health"], broker["problems"]) == ("healthy", [])
             (subscriber,) = info["subscribers"]
             assert (subscriber["consumer"], subscriber["topic"]) == ("c", "t")
             assert (subscriber["start_bucket"], subscriber["stop_bucket"]) == (0, 64)
+            assert (subscriber["broker"], subscriber["own"]) == (served.node.broker, [[0, 64]])
             assert (info["store_problem"], info["clock_problem"]) == ("", "")
 
     asyncio.run(play())

@@ -91,11 +91,12 @@ class Embedded(Place):
         return _LogReader(self._log, topic)
 
     def truncate(self, topic: str, partition: int) -> None:
-        def dropped() -> int:
-            return self._log.retain(topic, max_age_ms=0)
+        def has_events() -> bool:
+            head = self._log.heads(topic)[partition]
+            return head.first_sequence < head.next_sequence
 
-        while not dropped():  # they must be a millisecond old
-            continue
+        while has_events():  # they must be a millisecond old
+            self._log.retain(topic, max_age_ms=0)
 
     def close(self) -> None:
         self._log.close()

@@ -24,7 +24,7 @@ from chronoline.stores.factory import open_store
 from chronoline.stores.members import pipe_group
 from chronoline.testing.postgres import PostgresServer
 from tests.spark.environment import environment
-from tests.spark.pipes.child import Child, flags
+from tests.spark.pipes.child import Child
 from tests.spark.pipes.places import OnServers, numbers
 from tests.spark.pipes.scene import (
     DEADLINE,
@@ -81,8 +81,7 @@ def test_the_embedded_example_runs_as_it_is(
             (letter,) = json.loads(pipe("dead", *config, "--json").stdout)
             assert letter["why"].startswith("header chronosMessageId is missing")
             assert letter["topic"] == "orders"
-            assert pipe("stop", *config).stdout == "asked 1 process to stop\n"
-            assert child.wait() == 0, child.log
+            assert child.terminate() == 0, child.log
             assert f"pipe 'orders' starts as node {node}" in child.log
             record = r"ERROR chronoline.pipe.intake: the record orders/"
             assert record in child.log
@@ -187,15 +186,16 @@ class SparkServer(Server):
         return self._ready in self._log.read_text(errors="replace")
 
 
-@pytest.fixture
-def master(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A standalone Spark master with two workers."""
+    folder = tmp_path_factory.mktemp("cluster")
     with ExitStack() as servers:
         ready = "I have been elected leader"
-        master = servers.enter_context(SparkServer(tmp_path, "master.Master", ready=ready))
+        master = servers.enter_context(SparkServer(folder, "master.Master", ready=ready))
         for _ in range(2):
             worker = SparkServer(
-                *(tmp_path, "worker.Worker", "--cores", "2", "--memory", "600m", master.url),
+                *(folder, "worker.Worker", "--cores", "2", "--memory", "600m", master.url),
                 ready="Successfully registered with master",
             )
             servers.enter_context(worker)
@@ -203,9 +203,12 @@ def master(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("lent_session")
-def test_the_kafka_example_runs_on_a_standalone_cluster(
+def test_kafka_example_is_submitted_to_a_standalone_cluster(
     tmp_path: Path, servers: OnServers, master: str
 ) -> None:
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    options = ["--conf=spark.executor.memory=512m", "--conf=spark.driver.host=127.0.0.1"]
+    program = [str(submit), "--master", master, *options, str(EXAMPLES / "pipe_submit.py")]
     with Scene(servers) as scene:
         kafka = scene.flags()["input"]["kafka"]["bootstrap.servers"]
         changed = {
@@ -217,56 +220,35 @@ def test_the_kafka_example_runs_on_a_standalone_cluster(
             "INPUT__KAFKA__BOOTSTRAP_SERVERS": kafka,
             "OUTPUT__KAFKA__BOOTSTRAP_SERVERS": kafka,
             "DEAD_LETTERS__KAFKA__BOOTSTRAP_SERVERS": kafka,
-            "SPARK__MASTER": master,
-            "SPARK__CONF": '{"spark.executor.memory" = "512m", "spark.driver.host" = "127.0.0.1"}',
         }
         env = {f"CHRONOLINE_PIPE_{name}": value for name, value in changed.items()}
         config = ["--config", str(EXAMPLES / "pipe-kafka.toml")]
-        assert "slots, of which the pipe needs 3" in _checked(*config, **env)
-        with Child(tmp_path, "run", *config, **env) as child:
+        checked = pipe("check", *config, **env)
+        assert checked.exit_code == 0, checked.output
+        assert "slots, of which the pipe needs 3" in checked.stdout
+        with Child(tmp_path, "run", *config, program=program, **env) as child:
             node = child.wait_running()
             wrong = scene.send(None, value=b"who am I")
             dues_ms = [now_ms() + 10 * number for number in range(300)]
             scene.wait_out(scene.send_all(spread(scene, "m", dues_ms)))
             until(lambda: wrong in scene.relayed(), "the malformed one is a dead letter")
             assert not scene.account()
+            processes = {
+                each.process.rpartition(":")[2] for each in lane_tasks(scene.store, scene.topic)
+            }
+            assert processes <= {str(each.pid) for each in _executors()}
 
-            # SIGTERM: what is far is left as it is, and nothing is held.
+            # Messages that are far off are left as they are, and none is held.
             far = scene.send_all(spread(scene, "far", [now_ms() + HOUR_MS] * 10))
             soon = scene.send_all(spread(scene, "soon", over(3_000, 300)))
             scene.wait_out(soon[:50])
-            assert child.terminate() == 0, child.log
+            assert pipe("stop", "--name", scene.name, "--store", servers.store).exit_code == 0
+            assert child.wait() == 0, child.log
         assert scene.held() == 0
         assert set(far) <= set(scene.waiting())
         assert scene.holders() == {None}
         assert node not in [each.name for each in scene.status().nodes]
         scene.account()
-
-
-def test_submitted_pipe_runs_on_the_master_of_spark_submit(
-    tmp_path: Path, servers: OnServers, master: str
-) -> None:
-    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    options = ["--conf=spark.executor.memory=512m", "--conf=spark.driver.host=127.0.0.1"]
-    program = [str(submit), "--master", master, *options, str(EXAMPLES / "pipe_submit.py")]
-    with Scene(servers) as scene:
-        settings = flags(scene.flags())
-        # Nobody knows which of two masters is meant.
-        two = (*settings, "--set=spark.master=local[4]")
-        with Child(tmp_path, "run", *two, program=program) as child:
-            assert child.wait() == 1
-            assert f"and spark-submit names '{master}': leave one of them out" in child.log
-        with Child(tmp_path, "run", *settings, program=program) as child:
-            child.wait_running()
-            scene.wait_out(scene.send_all(spread(scene, "m", over(1_000, 100))))
-            processes = {
-                each.process.rpartition(":")[2] for each in lane_tasks(scene.store, scene.topic)
-            }
-            assert processes <= {str(each.pid) for each in _executors()}
-            assert pipe("stop", "--name", scene.name, "--store", servers.store).exit_code == 0
-            assert child.wait() == 0, child.log
-        assert not scene.account()
-        assert scene.held() == 0
 
 
 def _executors() -> Iterator[psutil.Process]:
@@ -275,10 +257,3 @@ def _executors() -> Iterator[psutil.Process]:
         with suppress(psutil.Error):
             if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()):
                 yield from process.children(recursive=True)
-
-
-def _checked(*config: str, **env: str) -> str:
-    """Returns the output of a check in the session of the tests: the pipe uses the whole cluster."""
-    answer = pipe("check", *config, **env | {"CHRONOLINE_PIPE_SPARK__MASTER": ""})
-    assert answer.exit_code == 0, answer.output
-    return answer.stdout

@@ -6,12 +6,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from chronoline.core.errors import OutcomeUnknown, StoreBusy, StoreUnavailable
+from chronoline.core.errors import OutcomeUnknown, RowsLocked, StoreBusy, StoreUnavailable
 from chronoline.core.outcome import Refusal
-from chronoline.databases.postgres import RowsLocked
 from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.group_commit.pace import FEWEST_ROWS
-from chronoline.stores.postgres import PostgresStore
+from chronoline.stores.postgres import PostgresStore, locked_rows
 from chronoline.stores.postgres.locked_rows import PATIENT_MS, LockedRows, Try
 from chronoline.testing import ManualClock
 from tests.stores.line import NOW, OWNERS, Line, new
@@ -21,8 +20,12 @@ PATIENCE_S = 60
 
 
 @pytest.fixture
-def caller(postgres_url: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+def caller(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
     """A transaction of a user, which stays open."""
+    # A busy machine needs longer to split a batch to its end, and would set more rows aside.
+    monkeypatch.setattr(locked_rows, "_SPLIT_MS", 1_000 * PATIENCE_S)
     with psycopg.connect(postgres_url) as connection:
         yield connection
         connection.rollback()

@@ -84,7 +84,7 @@ def test_node_frozen_in_a_callback_is_replaced(
 def test_change_sent_to_a_frozen_node_may_pop(
     cluster: ProcessCluster,
 ) -> None:
-    """INVARIANT 36."""
+    """Refused means that nothing changed."""
     asked, *frozen = cluster.names
 
     async def scene() -> None:

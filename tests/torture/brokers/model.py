@@ -168,6 +168,8 @@ class History:
         """By stage: the end of the drain, and the number of messages left."""
         self.began: dict[str, float] = {}
         """By process: its first start."""
+        self.broker_of: dict[str, int | None] = {}
+        """By process: the broker whose HTTP it uses."""
         self._deliveries: dict[str, Delivery] = {}
         self._of_topics: dict[tuple[str, str], list[Call]] = {}
         self._lives: dict[str, list[tuple[float, bool]]] = defaultdict(list)
@@ -217,7 +219,7 @@ class History:
         first = max(0, bisect_right(moves, since_ms, key=lambda move: move[0]) - 1)
         last = bisect_right(moves, end_ms, key=lambda move: move[0])
         found = [0, *(ahead for _, values in moves[first:last] for ahead in values)]
-        if stage == "postgres":
+        if stage != "sqlite":
             found = [max(-CLOCK_BOUND_MS, min(CLOCK_BOUND_MS, each)) for each in found]
         return min(found), max(found)
 
@@ -256,6 +258,7 @@ class History:
                 )
             case "life":
                 process = event["who"]
+                self.broker_of.setdefault(process, event.get("broker"))
                 self.began.setdefault(process, at_ms)
                 self._lives[process].append((at_ms, event["state"] == "running"))
                 for consumer in event["consumers"]:

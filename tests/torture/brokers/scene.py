@@ -35,7 +35,11 @@ _STALL_S = 1.5
 """Longer than the time-out of brokers for their store."""
 # On SQLite there is no library user: the broker would wait for its locks by `time.sleep`, which fails under
 # libfaketime.
-_DOORS = {"postgres": (("grpc", "http", "store"),), "sqlite": (("grpc", "http"),)}
+_DOORS = {
+    "postgres": (("grpc", "http", "store"),),
+    "sqlite": (("grpc", "http"),),
+    "cluster": (("grpc", "http"),),
+}
 
 
 def run(folder: Path, *, seconds: float, seed: int, report: Report) -> None:
@@ -67,6 +71,9 @@ class _NotNow(Exception):
 class Director:
     """Breaks the processes of one stage, and repairs them."""
 
+    together_s = _STALL_S
+    """The time for which a consumer and its twin both run."""
+
     def __init__(self, stage: Stage, report: Report) -> None:
         self._stage = stage
         self._chance = stage.chance
@@ -80,11 +87,7 @@ class Director:
         await stage.set_up()
         for doors in _DOORS[stage.name]:
             stage.add_producer(doors)
-        if stage.postgres is not None:
-            stage.add_consumer(hand="ada", fleeting="bob")
-            stage.add_consumer(worker="cleo", http="dan")
-        else:
-            stage.add_consumer(hand="eve", http="fay", worker="gus", fleeting="hal")
+        self._add_consumers()
         await stage.all_ready()
         self._report("brokers, producers and consumers work")
         await asyncio.sleep(_WARM_UP_S)
@@ -96,6 +99,20 @@ class Director:
         await stage.drain(_DRAIN_S)
         await stage.close()
 
+    def _add_consumers(self) -> None:
+        stage = self._stage
+        if stage.postgres is not None:
+            stage.add_consumer(hand="ada", fleeting="bob")
+            stage.add_consumer(worker="cleo", http="dan")
+        else:
+            stage.add_consumer(hand="eve", http="fay", worker="gus", fleeting="hal")
+
+    def _deck(self, faults: dict[str, Fault]) -> list[tuple[str, Fault]]:
+        """All faults in a random order; the last comes first."""
+        deck = list(faults.items())
+        self._chance.shuffle(deck)
+        return deck
+
     async def _break_things(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         deck: list[tuple[str, Fault]] = []
@@ -103,8 +120,7 @@ class Director:
         every_s = min(1.5, max(0.6, seconds / len(faults)))
         while time.monotonic() < end:
             if not deck:
-                deck = list(faults.items())
-                self._chance.shuffle(deck)
+                deck = self._deck(faults)
             name, fault = deck.pop()
             task = asyncio.create_task(self._bring_about(name, fault))
             self._under_way.add(task)
@@ -259,7 +275,7 @@ class Director:
                 await self._pause_postgres(lambda: None, _STALL_S)
                 await asyncio.sleep(_STALL_S)
             ghost.thaw()
-            await asyncio.sleep(_STALL_S)
+            await asyncio.sleep(self.together_s)
             ghost.kill()
             self._stage.ghosts.remove(ghost)
 

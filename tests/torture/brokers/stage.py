@@ -33,7 +33,7 @@ LEASE_S = 2.5
 _ROOT = Path(__file__).parents[3]
 _LOOK_EVERY_S = 0.02
 _PATIENCE_S = 60.0
-_SETTINGS = ("patience_ms=1s", "limits.ping_timeout_ms=8s")
+SETTINGS = ("patience_ms=1s", "limits.ping_timeout_ms=8s")
 _DEDUPE = timedelta(days=1)
 """Longer than any run: no id becomes free again."""
 _LIVES = ("live", "gone", "dead")
@@ -132,7 +132,9 @@ class Child:
 
     def _note(self, state: str) -> None:
         consumers = list(self.consumers.values())
-        self._recorder.record("life", who=self.process, state=state, consumers=consumers)
+        self._recorder.record(
+            "life", who=self.process, state=state, consumers=consumers, broker=self.broker
+        )
 
 
 @dataclass
@@ -182,7 +184,7 @@ class Stage:
             if number == 0 and self.wall is not None:
                 broker.environment = self.wall.environment
             self._ports.append(free_ports(2))
-            broker.is_up = partial(_listens, self._ports[-1][0])
+            broker.is_up = partial(listens, self._ports[-1][0])
             self.brokers.append(broker)
             self.start_broker(number)
 
@@ -198,7 +200,7 @@ class Stage:
 
     def start_broker(self, number: int) -> None:
         grpc, http = self.addresses(number)
-        settings = [part for each in _SETTINGS for part in ("--set", each)]
+        settings = [part for each in SETTINGS for part in ("--set", each)]
         self.brokers[number].start(
             [
                 *(sys.executable, "-m", "chronoline", "up", "--quiet", "--until-eof"),
@@ -212,9 +214,13 @@ class Stage:
         grpc, http = self._ports[number % self.brokers_wanted]
         return f"127.0.0.1:{grpc}", f"127.0.0.1:{http}"
 
+    def own_address(self, number: int) -> str:
+        """Returns the address of a broker's own gRPC."""
+        return self.addresses(number)[0]
+
     async def answering(self, number: int) -> None:
         """Waits until a broker answers; starts it if it has ended."""
-        async with AsyncClient(self.addresses(number)[0], timeout=1) as client:
+        async with AsyncClient(self.own_address(number), timeout=1) as client:
             async with asyncio.timeout(_PATIENCE_S):
                 while True:
                     try:
@@ -402,6 +408,6 @@ def _rows(store: str) -> Iterator[Any]:
         yield from file.execute(query)
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,1 @@
+"""Figures of a cluster of brokers: the dealers and the selector, simulated."""

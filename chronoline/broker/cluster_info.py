@@ -1,0 +1,135 @@
+"""The state of the cluster, as one broker sees it: for gRPC, HTTP and the command line alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from chronoline.broker.context import BrokerContext
+from chronoline.broker.degradation import Degradation
+from chronoline.broker.overseer import KnownBroker
+from chronoline.broker.subscription import Subscription
+from chronoline.coordination.generations import NOTHING_AGREED
+from chronoline.coordination.membership import BrokerRecord, ConsumerRecord
+from chronoline.core.dealer import NO_SHARE, Dealer, Share
+from chronoline.core.errors import ChronolineError
+from chronoline.core.generation import window_at
+from chronoline.core.selector import BrokerHealth
+from chronoline.core.topic import Topic
+
+_NOT_CURRENT = "the coordination service does not answer; other brokers may have changed since"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerInfo:
+    """A broker of the cluster."""
+
+    record: BrokerRecord
+    health: BrokerHealth
+    version: str = ""
+    """Empty if it is not known."""
+    problems: tuple[str, ...] = ()
+    """Why it is degraded: of this broker in words, of the others their types."""
+    clock_ahead_ms: float | None = None
+    """The time by which its clock is ahead of ours; None if it is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriberInfo:
+    """A consumer of a topic, at any broker."""
+
+    consumer: str
+    topic_uid: int
+    topic: str
+    """Empty if the topic cannot be read now."""
+    broker: str
+    rack: str
+    busy: bool
+    share: Share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterInfo:
+    """The brokers, this one first, and all consumers."""
+
+    brokers: list[BrokerInfo]
+    subscribers: list[SubscriberInfo]
+    degradations: tuple[Degradation, ...]
+    coordination_problem: str
+
+
+async def cluster_info(parts: BrokerContext) -> ClusterInfo:
+    """The state of now; whether the store answers is asked."""
+    degraded = await parts.degradation.refresh()
+    own = [_local(parts, each) for each in parts.loaders.subscriptions]
+    there = {(each.topic_uid, each.consumer) for each in own}
+    others = [
+        await _remote(parts, record)
+        for consumers in parts.overseer.consumers.values()
+        for record in consumers.values()
+        if record.broker != parts.broker and (record.topic_uid, record.name) not in there
+    ]
+    return ClusterInfo(
+        brokers=list(_brokers(parts, degraded)),
+        subscribers=own + others,
+        degradations=degraded,
+        coordination_problem="" if parts.overseer.is_current else _NOT_CURRENT,
+    )
+
+
+def _brokers(parts: BrokerContext, degraded: tuple[Degradation, ...]) -> Iterator[BrokerInfo]:
+    own = parts.member.record
+    others = [each for each in parts.overseer.known() if each.record.name != own.name]
+    offsets = {name: each.likely_ms for name, each in parts.clocks.offsets.items()}
+    offsets[own.name] = 0.0
+    health = BrokerHealth.DEGRADED if degraded else BrokerHealth.HEALTHY
+    for each in (KnownBroker(own, health), *others):
+        is_own = each.record.name == own.name
+        yield BrokerInfo(
+            record=each.record,
+            health=each.health,
+            version=parts.version if is_own else "",
+            problems=tuple(one.reason for one in degraded) if is_own else each.record.problems,
+            clock_ahead_ms=offsets.get(each.record.name),
+        )
+
+
+def _local(parts: BrokerContext, subscription: Subscription) -> SubscriberInfo:
+    return SubscriberInfo(
+        consumer=subscription.name,
+        topic_uid=subscription.topic.uid,
+        topic=subscription.topic.name,
+        broker=parts.broker,
+        rack=subscription.receiver.rack,
+        busy=subscription.receiver.busy,
+        share=subscription.dealt,
+    )
+
+
+async def _remote(parts: BrokerContext, record: ConsumerRecord) -> SubscriberInfo:
+    name, share = "", NO_SHARE
+    with suppress(ChronolineError):  # it was deleted, or the store does not answer
+        topic = await parts.topics.get(record.topic_uid)
+        name, share = topic.name, _agreed_share(parts, topic, record.name)
+    return SubscriberInfo(
+        consumer=record.name,
+        topic_uid=record.topic_uid,
+        topic=name,
+        broker=record.broker,
+        rack=record.rack,
+        busy=record.busy,
+        share=share,
+    )
+
+
+def _agreed_share(parts: BrokerContext, topic: Topic, consumer: str) -> Share:
+    """The share of a consumer of another broker, by the topic's generation."""
+    if parts.agreement is None:
+        return NO_SHARE
+    agreed = parts.agreement.members.generations.get(topic.uid, NOTHING_AGREED)
+    window = window_at(parts.clock.now_ms(), topic.settings.window_ms)
+    shares = agreed.generation.shares_in(
+        window, buckets=topic.settings.buckets, dealer=Dealer.RACK_AWARE
+    )
+    return shares.get(consumer, NO_SHARE)

@@ -1,0 +1,304 @@
+"""The brokers that a client knows, and which of them it uses.
+
+A client begins with the addresses that it was given, and learns the others from the welcome of each broker:
+one live address is enough, also after all the given ones are gone. A stream asks any broker that answers for
+the brokers in order of preference for its topic, and takes the first that has not just failed. Streams of one
+client can be at different brokers; those at the same one share a connection.
+
+A broker that does not answer is left out for a moment (`AddressBook`), and the next is tried at once. Only
+when all of them have failed, the client waits longer and longer before it tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+from grpc import aio
+
+from chronoline.client.connection import (
+    ADDRESS_VARIABLE,
+    DEFAULT_ADDRESS,
+    ChannelGivenUp,
+    ClientAccess,
+    Connection,
+    failure_in,
+    may_have_left,
+)
+from chronoline.core.errors import (
+    BrokerUnavailable,
+    ChronolineError,
+    ClientClosed,
+    InvalidInput,
+    NodeBusy,
+    OutcomeUnknown,
+    StoreUnavailable,
+    WrongBroker,
+)
+from chronoline.runtime.backoff import Backoff, Waits
+from chronoline.wire.v1 import chronoline_pb2 as pb
+
+BACKOFF = Backoff(0.05, 2.0, spread=0.5)
+_FAILED_S = 5.0
+"""How long a broker that failed comes after all others."""
+_PREFER_S = 2.0
+"""The time for an answer about preferences: a broker that takes longer is left out."""
+_ATTEMPT_S = 5.0
+"""The time for the answer to a call that can be repeated at another broker."""
+_QUESTIONS = frozenset(
+    {
+        "Carrier/Lookup",
+        "Carrier/ReadBodies",
+        "Carrier/Count",
+        "Carrier/Forecast",
+        "Carrier/DeadLetters",
+        "Overseer/GetTopic",
+        "Overseer/ListTopics",
+        "Overseer/Info",
+    }
+)
+"""Methods that change nothing: without an answer, no outcome is unknown."""
+
+Answer = TypeVar("Answer")
+
+
+def read_addresses(given: str | Iterable[str] | None) -> list[str]:
+    """The addresses of a text, separated by commas, or of a list; of the environment if there are none."""
+    if given is None:
+        given = os.environ.get(ADDRESS_VARIABLE, "")
+    parts = given.split(",") if isinstance(given, str) else given
+    found = [str(each).strip() for each in parts]
+    return list(dict.fromkeys(filter(None, found))) or [DEFAULT_ADDRESS]
+
+
+class AddressBook:
+    """The known addresses, and the order in which to try them. Time is an argument, in seconds."""
+
+    def __init__(self, given: Sequence[str]) -> None:
+        self._given = tuple(given)
+        self._learned: tuple[str, ...] = ()
+        self._failed: dict[str, float] = {}
+        """When a broker failed last; without those that have answered since."""
+        self._latest = self._given[0]
+        """The last that answered."""
+
+    @property
+    def known(self) -> list[str]:
+        """All addresses: the last that answered, the given ones, the learned ones."""
+        return list(dict.fromkeys((self._latest, *self._given, *self._learned)))
+
+    def learn(self, learned: Iterable[str]) -> None:
+        """A broker has named these, in place of those that were named before."""
+        self._learned = tuple(learned)
+
+    def answered(self, address: str) -> None:
+        self._latest = address
+        self._failed.pop(address, None)
+
+    def failed(self, address: str, now_s: float) -> None:
+        self._failed[address] = now_s
+        self._failed = {each: when for each, when in self._failed.items() if each in self.known}
+        if address == self._latest:
+            self._latest = self.order(now_s)[0]
+
+    def order(self, now_s: float, preferred: Iterable[str] = ()) -> list[str]:
+        """The addresses to try: those that have not just failed, then the oldest failure.
+
+        Preferred ones come before the rest.
+        """
+        known = list(dict.fromkeys((*preferred, *self.known)))
+        fresh = [each for each in known if self._is_fresh(each, now_s)]
+        stale = [each for each in known if not self._is_fresh(each, now_s)]
+        return fresh + sorted(stale, key=lambda each: self._failed[each])
+
+    def fresh(self, now_s: float) -> list[str]:
+        """The addresses that have not just failed."""
+        return [each for each in self.known if self._is_fresh(each, now_s)]
+
+    def _is_fresh(self, address: str, now_s: float) -> bool:
+        when_s = self._failed.get(address)
+        return when_s is None or now_s - when_s >= _FAILED_S
+
+
+class Brokers:
+    """The brokers of one client, with a connection to each that it uses. Owned by the event loop."""
+
+    def __init__(
+        self,
+        address: str | Iterable[str] | None,
+        token: str | None,
+        tls: bool | Path,
+        *,
+        insecure: bool = False,
+        rack: str = "",
+    ) -> None:
+        """Raises `InvalidInput` if others could read the token on the way, unless `insecure` allows it."""
+        self._access = ClientAccess.given(token, tls, insecure=insecure)
+        given = read_addresses(address)
+        for each in given:
+            self._access.check(each)
+        self.book = AddressBook(given)
+        self.rack = rack
+        self._connections: dict[str, Connection] = {}
+        self._closed = False
+        self.reached = False
+        """Whether a broker has answered once: one that does not answer now will probably be back."""
+        self._asks_preference = True
+        """Whether it is worth to ask: a broker that is alone, or of an earlier version, has no others."""
+
+    @property
+    def has_others(self) -> bool:
+        """Whether there is a broker to go to when one does not answer."""
+        return len(self.book.known) > 1
+
+    @property
+    def all_failed(self) -> bool:
+        """Whether every known broker has just failed: then it is time to wait."""
+        return not self.book.fresh(_now_s())
+
+    def at(self, address: str) -> Connection:
+        """The connection to a broker. Raises `ClientClosed`."""
+        if self._closed:
+            raise ClientClosed
+        if address not in self._connections:
+            self._connections[address] = Connection(address, self._access)
+        return self._connections[address]
+
+    def accepts(self, address: str) -> bool:
+        """Whether the token may travel to an address that a broker has named."""
+        try:
+            self._access.check(address)
+        except InvalidInput:
+            return False
+        return bool(address)
+
+    def learn(self, by: str, others: Iterable[str]) -> None:
+        """The broker at `by` has named the other brokers."""
+        learned = [each for each in others if self.accepts(each)]
+        self._asks_preference = bool(learned)
+        self.book.learn([by, *learned] if learned else [])
+
+    def answered(self, address: str) -> None:
+        self.reached = True
+        self.book.answered(address)
+
+    def failed(self, address: str) -> None:
+        self.book.failed(address, _now_s())
+
+    async def choose(self, kind: pb.PreferRequest.Kind, topic_uid: int) -> Connection:
+        """The connection for a new stream: to the preferred broker of those that have not just failed.
+
+        If none answers, it is the one whose failure is the oldest.
+        """
+        while (self._asks_preference or self.has_others) and (fresh := self.book.fresh(_now_s())):
+            try:
+                preferred = await self._prefer(fresh[0], kind, topic_uid)
+            except (aio.AioRpcError, ChannelGivenUp) as error:
+                if not _is_away(error):
+                    return self.at(fresh[0])  # of an earlier version; or the stream gets its answer
+                if not self.has_others:
+                    break
+                self.failed(fresh[0])
+            else:
+                return self.at(self.book.order(_now_s(), preferred)[0])
+        return self.at(self.book.order(_now_s())[0])
+
+    async def _prefer(self, address: str, kind: pb.PreferRequest.Kind, topic_uid: int) -> list[str]:
+        asked = pb.PreferRequest(topic_uid=topic_uid, kind=kind, rack=self.rack)
+        found = await self.at(address).call(
+            "Overseer/Prefer", asked, pb.PreferredBrokers.FromString, _PREFER_S
+        )
+        addresses = [each.address for each in found.brokers]
+        # A broker that is alone may listen under a name that its clients cannot use.
+        if len(addresses) < 2:  # noqa: PLR2004 - itself and another
+            return []
+        preferred = list(filter(self.accepts, addresses))
+        self.book.learn(preferred)
+        return preferred
+
+    async def ask(
+        self,
+        method: str,
+        question: Any,
+        answer: Callable[[bytes], Answer],
+        timeout_s: float,
+        *,
+        repeatable: bool = True,
+    ) -> Answer:
+        """One request, one answer. Raises the error of the broker.
+
+        While a known broker, or its store, is unavailable, the request is repeated until the time-out, at
+        another broker if there is one. A request that is not `repeatable` is repeated only if the broker
+        answered that nothing was changed, or was not reached. If a broker lacks the role, another is asked.
+        """
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + timeout_s
+        waits = Waits(BACKOFF)
+        known: ChronolineError
+        answered: ChronolineError | None = None
+        wrong: set[str] = set()
+        """Brokers without the role that the request needs."""
+        while True:
+            order = self.book.order(_now_s())
+            connection = self.at(next((each for each in order if each not in wrong), order[0]))
+            left_s = give_up_s - loop.time()
+            attempt_s = min(left_s, _ATTEMPT_S) if repeatable and self.has_others else left_s
+            try:
+                found = await connection.call(method, question, answer, attempt_s)
+            except ChannelGivenUp as error:
+                known, answers = error, False
+            except aio.AioRpcError as error:
+                known, answers = connection.error_of(error), failure_in(error) is not None
+                if answers:
+                    answered = known
+                elif answered is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    # The last attempt had hardly any time left: an earlier answer is more precise.
+                    known = type(known)(
+                        f"it was not done in time; {connection.address} last answered: {answered}"
+                    )
+            else:
+                self.answered(connection.address)
+                return found
+            if not answers and not repeatable and may_have_left(known):
+                raise OutcomeUnknown(f"it may have happened or not: {known}")
+            self.reached |= answers
+            is_wrong = isinstance(known, WrongBroker)
+            wrong |= {connection.address} if is_wrong else set()
+            if not answers or isinstance(known, BrokerUnavailable):
+                self.failed(connection.address)
+            worth = isinstance(known, BrokerUnavailable | StoreUnavailable | NodeBusy) or (
+                repeatable and isinstance(known, OutcomeUnknown)
+            )
+            has_next = self.has_others and not self.all_failed and loop.time() < give_up_s
+            has_role_elsewhere = is_wrong and not wrong.issuperset(self.book.known)
+            if (worth and not answers and has_next) or has_role_elsewhere:
+                continue  # at another broker, at once
+            rest_s = waits.after(known)
+            if not (worth and self.reached) or loop.time() + rest_s >= give_up_s:
+                if method in _QUESTIONS and isinstance(known, OutcomeUnknown):
+                    raise BrokerUnavailable(str(known))
+                raise known
+            await asyncio.sleep(rest_s)  # before the repetition
+
+    async def close(self) -> None:
+        """May be called twice."""
+        self._closed = True
+        connections, self._connections = self._connections, {}
+        for each in connections.values():
+            await each.close()
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _is_away(error: aio.AioRpcError | ChannelGivenUp) -> bool:
+    """Whether no broker answered."""
+    if isinstance(error, ChannelGivenUp):
+        return True
+    away = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+    return failure_in(error) is None and error.code() in away

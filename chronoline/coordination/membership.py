@@ -1,0 +1,274 @@
+"""Membership: the brokers of a cluster and their consumers, as entries under each broker's session.
+
+A broker writes three kinds of entries, and nobody else writes them:
+
+- `brokers/NAME`: address, roles, rack, load.
+- `clocks/NAME`: a stamp of its clock, apart from the rest because it is written often.
+- `members/consumers/TOPIC UID/BROKER/CONSUMER`: a consumer that is subscribed at this broker. A name that
+  moves between brokers is at two of them for a moment; the later subscription counts.
+
+All of them hang on one session: they vanish together when the broker dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from chronoline.coordination.contract import (
+    DEFAULT_MARGIN_MS,
+    SHORTEST_TTL_MS,
+    BrokerSession,
+    Coordination,
+    Delete,
+    Put,
+    View,
+    Write,
+    key_of,
+    prefix_of,
+    split,
+)
+from chronoline.coordination.records import Record, records_of
+from chronoline.core.errors import CoordinationError, SessionLost
+from chronoline.runtime.backoff import Backoff, Waits
+from chronoline.runtime.service import AsyncService
+
+logger = logging.getLogger(__name__)
+
+BROKERS = prefix_of("brokers")
+CLOCKS = prefix_of("clocks")
+MEMBERS = prefix_of("members")
+"""Consumers, and the generations that name them (`generations`)."""
+CONSUMERS = prefix_of("members", "consumers")
+_BACKOFF = Backoff(first=0.05, longest=1.0, spread=0.5)
+
+
+@dataclass(frozen=True)
+class BrokerLoad(Record):
+    """The load of a broker, in round figures: each change is written."""
+
+    topics: int = 0
+    consumers: int = 0
+    messages_per_s: int = 0
+    core_percent: int = 0
+    """The part of one core that it uses: a broker serves its clients on one."""
+
+
+@dataclass(frozen=True)
+class BrokerRecord(Record):
+    """A broker that is there."""
+
+    name: str
+    address: str
+    """Host and port of its gRPC."""
+    roles: tuple[str, ...] = ()
+    rack: str = ""
+    load: BrokerLoad = BrokerLoad()
+    problems: tuple[str, ...] = ()
+    """Why it is degraded; empty while it is healthy."""
+
+    @property
+    def key(self) -> str:
+        return key_of("brokers", self.name)
+
+
+@dataclass(frozen=True)
+class ClockSight(Record):
+    """The clock of another broker, as the writer of a stamp knows it."""
+
+    broker: str
+    epoch: int
+    ahead_ms: int
+    """It is at least this much ahead of the writer's clock."""
+
+
+@dataclass(frozen=True)
+class ClockStamp(Record):
+    """The time at which a broker wrote this, by its own clock."""
+
+    broker: str
+    wall_ms: int
+    epoch: int = 0
+    """Another one begins when its clock is moved."""
+    seen: tuple[ClockSight, ...] = ()
+    leaving: bool = False
+    """The broker stops: it does not vanish."""
+
+    @property
+    def key(self) -> str:
+        return key_of("clocks", self.broker)
+
+
+@dataclass(frozen=True)
+class ConsumerRecord(Record):
+    """A consumer that is subscribed to a topic at a broker."""
+
+    topic_uid: int
+    name: str
+    broker: str
+    session: str
+    """The session under which it subscribed, as the store has it (`core.session`)."""
+    rack: str = ""
+    busy: bool = False
+    since_ms: int = 0
+    """When it subscribed. Of two of one name the later one has the name, as in the store's notices."""
+
+    @property
+    def key(self) -> str:
+        return key_of("members", "consumers", self.topic_uid, self.broker, self.name)
+
+
+KeyedRecord = BrokerRecord | ClockStamp | ConsumerRecord
+
+
+def brokers_of(view: View) -> dict[str, BrokerRecord]:
+    """The brokers of a view of `BROKERS`, by name."""
+    return {record.name: record for _, record in records_of(BrokerRecord, view)}
+
+
+def stamps_of(view: View) -> dict[str, ClockStamp]:
+    """The stamps of a view of `CLOCKS`, by broker."""
+    return {record.broker: record for _, record in records_of(ClockStamp, view)}
+
+
+def consumers_of(view: View) -> dict[int, dict[str, ConsumerRecord]]:
+    """The consumers of a view of `CONSUMERS` or `MEMBERS`, by topic uid and name.
+
+    Of two of one name the later subscription counts; of two equal ones the entry that was written last.
+    """
+    found: dict[int, dict[str, ConsumerRecord]] = {}
+    records = records_of(ConsumerRecord, view.under(CONSUMERS))
+    for _, record in sorted(records, key=lambda each: (each[1].since_ms, each[0].version)):
+        found.setdefault(record.topic_uid, {})[record.name] = record
+    return {uid: dict(sorted(consumers.items())) for uid, consumers in sorted(found.items())}
+
+
+class Registration(AsyncService):
+    """Keeps the entries of one broker in the coordination service as they should be.
+
+    `show` and `hide` say what should be there; a task writes the differences, in batches, and nothing while
+    there is none. It opens the session, and another one when it is lost, under which it writes everything
+    anew. All of its writes can be repeated, so an unknown outcome needs no look.
+    """
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        *,
+        ttl_ms: int = SHORTEST_TTL_MS,
+        margin_ms: int = DEFAULT_MARGIN_MS,
+        on_session: Callable[[BrokerSession], None] = lambda _: None,
+    ) -> None:
+        """`on_session` is called with each new session, before anything is written under it."""
+        self._coordination = coordination
+        self._ttl_ms = ttl_ms
+        self._margin_ms = margin_ms
+        self._on_session = on_session
+        self._wanted: dict[str, bytes] = {}
+        self._written: dict[str, bytes] = {}
+        self._session: BrokerSession | None = None
+        self._news = asyncio.Event()
+        self._progress = asyncio.Condition()
+        self._is_waiting = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def session(self) -> BrokerSession | None:
+        """The session of now; None before the first one, and while another one is opened."""
+        return self._session
+
+    def show(self, *records: KeyedRecord) -> None:
+        """These records should be there."""
+        self._want({record.key: record.encode() for record in records}, [])
+
+    def hide(self, *keys: str) -> None:
+        """These entries should not be there."""
+        self._want({}, keys)
+
+    async def wait_written(self) -> None:
+        """Returns when everything that should be there is there."""
+        async with self._progress:
+            await self._progress.wait_for(
+                lambda: self._session is not None and self._wanted == self._written
+            )
+
+    async def _start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="registration of the broker")
+
+    async def _stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+        self._written = {}
+
+    def _want(self, puts: Mapping[str, bytes], deletes: Sequence[str]) -> None:
+        self._wanted |= puts
+        for key in deletes:
+            self._wanted.pop(key, None)
+        self._news.set()
+
+    async def _run(self) -> None:
+        waits = Waits(_BACKOFF)
+        while True:
+            try:
+                await self._serve(waits)
+            except SessionLost:
+                await self._forget_session()
+            except CoordinationError as error:
+                if not self._is_waiting:
+                    logger.warning("the registration waits for the coordination service: %s", error)
+                self._is_waiting = True
+            except Exception:
+                logger.exception("the registration failed; it goes on")
+            await asyncio.sleep(waits.next())
+
+    async def _serve(self, waits: Waits) -> None:
+        """Writes under one session until it is lost, which raises."""
+        if self._session is None:
+            session = await self._coordination.open_session(self._ttl_ms, self._margin_ms)
+            self._session = session
+            self._on_session(session)
+        session = self._session
+        loss = asyncio.create_task(self._await_loss(session), name="loss of the session")
+        try:
+            while not session.is_lost:
+                self._news.clear()
+                await self._write(session)
+                self._is_waiting = False
+                waits.reset()
+                await self._news.wait()
+            raise SessionLost
+        finally:
+            loss.cancel()
+
+    async def _write(self, session: BrokerSession) -> None:
+        for batch in split(self._differences(session)):
+            await self._coordination.commit(batch)
+            for write in batch:
+                if isinstance(write, Put):
+                    self._written[write.key] = write.value
+                else:
+                    self._written.pop(write.key, None)
+        async with self._progress:
+            self._progress.notify_all()
+
+    def _differences(self, session: BrokerSession) -> list[Write]:
+        gone = [Delete(key) for key in self._written.keys() - self._wanted.keys()]
+        new = self._wanted.items() - self._written.items()
+        return [*gone, *(Put(key, value, session) for key, value in sorted(new))]
+
+    async def _await_loss(self, session: BrokerSession) -> None:
+        await session.wait_lost()
+        self._news.set()
+
+    async def _forget_session(self) -> None:
+        session, self._session, self._written = self._session, None, {}
+        if session is not None:
+            await session.close()

@@ -1,0 +1,68 @@
+"""Brokers with one role: an overseer serves no messages, a carrier administers no topics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from http import HTTPStatus
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from chronoline.core.errors import WrongBroker
+from tests.broker.cluster.scene import IDS, cluster, receive, send_all
+from tests.coordination.engines import EmbeddedEngine
+from tests.deadline import run_scene, until
+
+_HTTP = ("127.0.0.1", 0)
+
+
+def status(method: str, url: str, body: object = None) -> tuple[int, str]:
+    """The status of a request, and the code of its problem."""
+    data = None if body is None else json.dumps(body).encode()
+    request = Request(url, data, {"Content-Type": "application/json"}, method=method)
+    try:
+        with urlopen(request) as answer:
+            return answer.status, ""
+    except HTTPError as error:
+        return error.code, json.load(error)["type"].rpartition(":")[2]
+
+
+def test_each_role_names_the_broker_to_ask() -> None:
+    async def scene() -> None:
+        async with cluster(EmbeddedEngine()) as brokers:
+            overseer = await brokers.add_broker("o", roles=("overseer",), http_address=_HTTP)
+            carrier = await brokers.add_broker("c", roles=("carrier",), http_address=_HTTP)
+            topic = await brokers.create_topic("o")
+            at_carrier = await brokers.client("c")
+            await until(lambda: brokers.sees("c", "o"))
+            with pytest.raises(WrongBroker, match=overseer.address):
+                await at_carrier.create_topic("other")
+            with pytest.raises(WrongBroker, match=carrier.address):
+                await (await brokers.client("o")).count("jobs")
+            assert [each.uid for each in await at_carrier.topics()] == [topic.uid]
+            stream = await brokers.join("c", topic, "a")
+            await send_all(at_carrier, IDS)
+            assert sorted(await receive(stream, 40)) == sorted(IDS)
+
+    run_scene(scene)
+
+
+def test_each_role_refuses_requests_of_the_other_over_http() -> None:
+    async def scene() -> None:
+        async with cluster(EmbeddedEngine()) as brokers:
+            await brokers.add_broker("o", roles=("overseer",), http_address=_HTTP)
+            await brokers.add_broker("c", roles=("carrier",), http_address=_HTTP)
+            overseer, carrier = brokers.http("o"), brokers.http("c")
+            wrong = (HTTPStatus.MISDIRECTED_REQUEST, "wrong_broker")
+            new = {"name": "jobs"}
+            assert await asyncio.to_thread(status, "POST", f"{carrier}/v1/topics", new) == wrong
+            assert await asyncio.to_thread(status, "POST", f"{overseer}/v1/topics", new) != wrong
+            counts = "v1/topics/jobs/messages/m"
+            assert await asyncio.to_thread(status, "GET", f"{overseer}/{counts}") == wrong
+            missing = await asyncio.to_thread(status, "GET", f"{carrier}/{counts}")
+            assert missing[0] == HTTPStatus.NOT_FOUND
+            assert await asyncio.to_thread(status, "GET", f"{carrier}/v1/topics/jobs") == (200, "")
+
+    run_scene(scene)

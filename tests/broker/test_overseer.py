@@ -1,0 +1,276 @@
+"""The overseer: the brokers of the cluster, preferences, and suggestions to move."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from chronoline.broker.cluster.member import MemberOptions
+from chronoline.broker.overseer import ClientPlacement, LoadMeter
+from chronoline.client.aio import AsyncClient
+from chronoline.client.topics import TopicSettings
+from chronoline.coordination.embedded import EmbeddedCoordination, EmbeddedHub
+from chronoline.coordination.membership import BrokerLoad, BrokerRecord, ConsumerRecord
+from chronoline.core.selector import BrokerHealth, ClientKind, MoveReason
+from tests.broker.nodes import Running, running
+from tests.deadline import until
+
+CONSUMER, PRODUCER = ClientKind.CONSUMER, ClientKind.PRODUCER
+_ROLES = ("overseer", "carrier")
+
+
+def _record(name: str, *problems: str, percent: int = 0, rack: str = "") -> BrokerRecord:
+    load = BrokerLoad(core_percent=percent)
+    return BrokerRecord(name, f"{name}:7400", _ROLES, rack, load, problems)
+
+
+def _placement(*records: BrokerRecord) -> ClientPlacement:
+    placement = ClientPlacement("a")
+    placement.saw_brokers({each.name: each for each in records}, 0)
+    return placement
+
+
+def _consumers(**brokers: int) -> dict[int, dict[str, ConsumerRecord]]:
+    """Consumers of topic 7, as many at each broker."""
+    names = [
+        (broker, f"{broker}{each}") for broker, count in brokers.items() for each in range(count)
+    ]
+    return {7: {name: ConsumerRecord(7, name, broker, "s") for broker, name in names}}
+
+
+# Preferences
+
+
+def test_eight_consumers_that_ask_at_once_fill_two_of_four_brokers() -> None:
+    placement = _placement(*map(_record, "abcd"))
+    sent = Counter(placement.prefer("7", CONSUMER, "", 0)[0].name for _ in range(8))
+    assert sorted(sent.values()) == [4, 4]
+
+
+def test_client_that_is_shown_counts_once() -> None:
+    placement = _placement(*map(_record, "ab"))
+    first = placement.prefer("7", CONSUMER, "", 0)[0].name
+    assert placement.prefer("7", CONSUMER, "", 0)[0].name == first
+    placement.saw_consumers(_consumers(**{first: 2}))
+    later = [placement.prefer("7", CONSUMER, "", 1)[0].name for _ in range(3)]
+    other = "b" if first == "a" else "a"
+    assert later == [first, first, other]
+
+
+def test_client_that_never_came_is_forgotten() -> None:
+    placement = _placement(*map(_record, "ab"))
+    first = placement.prefer("7", CONSUMER, "", 0)[0].name
+    for _ in range(3):
+        placement.prefer("7", CONSUMER, "", 0)
+    assert placement.prefer("7", CONSUMER, "", 9_999)[0].name != first
+    assert placement.prefer("8", CONSUMER, "", 30_000)[0].name == first
+
+
+def test_rack_decides_between_equal_brokers() -> None:
+    placement = _placement(_record("a", rack="r1"), _record("b", rack="r2"))
+    assert placement.prefer("7", PRODUCER, "r2", 0)[0].name == "b"
+
+
+def test_degraded_broker_comes_last_and_overseers_not_at_all() -> None:
+    overseer = BrokerRecord("c", "c:7400", ("overseer",))
+    placement = _placement(_record("a", "storage"), _record("b"), overseer)
+    assert [each.name for each in placement.prefer("7", CONSUMER, "", 0)] == ["b", "a"]
+
+
+def test_broker_with_a_notice_is_as_good_as_any() -> None:
+    placement = _placement(_record("a", "peers", "drift"), _record("b"))
+    assert placement.prefer("7", CONSUMER, "", 0)[0].name == "a"
+    placement.saw_consumers(_consumers(a=4))
+    for now_ms in (0, 2_000, 4_000):
+        assert placement.moves(["7"], 2, now_ms) == []
+    assert placement.known(0)[0].health is BrokerHealth.DEGRADED
+
+
+# The list of brokers
+
+
+def test_vanished_broker_is_inactive_for_ten_minutes() -> None:
+    placement = _placement(_record("a"), _record("b"))
+    placement.saw_brokers({"a": _record("a")}, 1_000)
+    shown = {each.record.name: each.health for each in placement.known(600_999)}
+    assert shown == {"a": BrokerHealth.HEALTHY, "b": BrokerHealth.INACTIVE}
+    assert placement.others == []
+    assert [each.record.name for each in placement.known(601_000)] == ["a"]
+
+
+def test_stopped_broker_is_not_shown_as_inactive() -> None:
+    placement = _placement(_record("a"), _record("b", "stopping"))
+    placement.saw_brokers({"a": _record("a")}, 1_000)
+    assert [each.record.name for each in placement.known(1_000)] == ["a"]
+
+
+def test_returned_broker_is_active_again() -> None:
+    placement = _placement(_record("b"), _record("a"))
+    placement.saw_brokers({"a": _record("a")}, 1_000)
+    placement.saw_brokers({"a": _record("a"), "b": _record("b", "clock")}, 2_000)
+    found = [(each.record.name, each.health) for each in placement.known(2_000)]
+    assert found == [("a", BrokerHealth.HEALTHY), ("b", BrokerHealth.DEGRADED)]
+
+
+# Moves
+
+
+def test_all_clients_leave_a_broker_that_is_degraded_for_two_seconds() -> None:
+    placement = _placement(_record("a", "clock"), _record("b"))
+    placement.saw_consumers(_consumers(a=3))
+    assert placement.moves(["7"], 2, 0) == []
+    assert placement.moves(["7"], 2, 1_999) == []
+    moves = placement.moves(["7"], 2, 2_000)
+    assert [(each.kind, each.to, each.clients) for each in moves] == [
+        (CONSUMER, "b", 3),
+        (PRODUCER, "b", 2),
+    ]
+    assert {each.reason for each in moves} == {MoveReason.DEGRADED}
+
+
+def test_producers_stay_where_only_the_load_is_uneven() -> None:
+    placement = _placement(_record("a", percent=90), _record("b"))
+    for now_ms in (0, 30_000, 60_000):
+        assert placement.moves([], 9, now_ms) == []
+
+
+def test_few_consumers_join_those_of_another_broker_after_thirty_seconds() -> None:
+    placement = _placement(_record("a"), _record("b"))
+    placement.saw_consumers(_consumers(a=1, b=2))
+    assert placement.moves(["7"], 0, 0) == []
+    (move,) = placement.moves(["7"], 0, 30_000)
+    assert (move.to, move.reason) == ("b", MoveReason.SPREAD)
+
+
+def test_load_is_measured_over_five_seconds_in_round_figures() -> None:
+    meter = LoadMeter(100.0, 7.0)
+    assert meter.measure(104.9, 9.0, 600) == (0, 0)
+    assert meter.measure(105.0, 9.0, 6_170) == (1_200, 40)
+    assert meter.measure(106.0, 9.9, 9_000) == (1_200, 40)
+
+
+# With real brokers
+
+
+@asynccontextmanager
+async def _cluster(
+    folder: Path, count: int, roles: Sequence[tuple[str, ...]] = (_ROLES,) * 4
+) -> AsyncIterator[list[Running]]:
+    hub = EmbeddedHub()
+    async with AsyncExitStack() as exits:
+        yield [
+            await exits.enter_async_context(
+                running(
+                    folder,
+                    coordination=EmbeddedCoordination(hub),
+                    member=MemberOptions(name=f"b{each}", roles=roles[each]),
+                )
+            )
+            for each in range(count)
+        ]
+
+
+async def _see_each_other(brokers: list[Running]) -> None:
+    addresses = {each.address for each in brokers}
+    for each in brokers:
+        assert each.node.parts is not None
+        overseer = each.node.parts.overseer
+        await until(lambda: {*overseer.others, each.address} == addresses)  # noqa: B023 - awaited here
+
+
+def test_consumers_fill_two_of_four_brokers(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with _cluster(tmp_path, 4) as brokers, AsyncExitStack() as exits:
+            await _see_each_other(brokers)
+            clients = [
+                await exits.enter_async_context(brokers[0].client(timeout=60)) for _ in range(8)
+            ]
+            await clients[0].create_topic("t")
+            streams = [await each.subscribe(["t"]) for each in clients]
+            counted = Counter(each.address for each in streams)
+            assert sorted(counted.values()) == [4, 4]
+
+    asyncio.run(play())
+
+
+def test_info_of_one_broker_shows_the_shares_at_all(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with _cluster(tmp_path, 2) as brokers, AsyncExitStack() as exits:
+            await _see_each_other(brokers)
+            client = await exits.enter_async_context(brokers[0].client(timeout=60))
+            topic = await client.create_topic("t", TopicSettings(buckets=12, window=0.2))
+            streams = [await client.subscribe(["t"], consumer=f"c{each}") for each in range(5)]
+            assert len({each.address for each in streams}) == 2
+
+            async def all_are_shown() -> bool:
+                shown = (await client.cluster()).subscribers
+                buckets = [n for each in shown for one in each.own for n in range(*one)]
+                return sorted(buckets) == list(range(topic.settings.buckets))
+
+            await until(all_are_shown)
+            found = await client.cluster()
+            assert {each.broker for each in found.subscribers} == {"b0", "b1"}
+            assert {each.health for each in found.brokers} == {"healthy"}
+            assert found.brokers[0].clock_ahead_ms == 0
+
+    asyncio.run(play())
+
+
+def test_calls_go_to_the_broker_that_has_the_role(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with _cluster(tmp_path, 2, roles=[("carrier",), ("overseer",)]) as brokers:
+            await _see_each_other(brokers)
+            async with AsyncClient([each.address for each in brokers], timeout=60) as client:
+                await client.create_topic("t")
+                await client.send("t", id="a")
+                assert (await client.count("t")).total == 1
+                await client.delete_topic("t")
+
+    asyncio.run(play())
+
+
+def test_clients_leave_a_broker_that_is_cut_off(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with _cluster(tmp_path, 2) as brokers:
+            await _see_each_other(brokers)
+            async with brokers[0].client(timeout=60) as client:
+                await client.create_topic("t")
+                stream = await client.subscribe(["t"], consumer="me")
+                await client.send("t", id="held")
+                held = await stream.next()
+                (first,) = (each for each in brokers if each.address == stream.address)
+                assert first.node.parts is not None
+                coordination = first.node.parts.member.coordination
+                assert isinstance(coordination, EmbeddedCoordination)
+                coordination.cut()
+                await until(lambda: stream.address != first.address)
+                await held.ack()
+                await client.send("t", id="later")
+                assert (await stream.next()).id == "later"
+
+    asyncio.run(play())
+
+
+def test_clients_go_on_at_the_other_broker(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with _cluster(tmp_path, 2) as brokers:
+            await _see_each_other(brokers)
+            async with brokers[0].client(timeout=60) as client:
+                await client.create_topic("t")
+                stream = await client.subscribe(["t"], consumer="me")
+                await client.send("t", id="held")
+                held = await stream.next()
+                (first,) = (each for each in brokers if each.address == stream.address)
+                await first.node.stop()
+                assert await client.send("t", id="later") == "later"
+                later = await stream.next()
+                assert (held.id, later.id) == ("held", "later")
+                await held.ack()
+                await later.ack()
+                assert stream.address != first.address
+                assert (await client.count("t")).total == 0
+
+    asyncio.run(play())

@@ -1,0 +1,251 @@
+"""Several brokers: which one a client uses, and how it goes on at another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from chronoline.client.aio import AsyncClient
+from chronoline.client.brokers import AddressBook, read_addresses
+from chronoline.core.errors import BrokerUnavailable, InvalidInput
+from chronoline.runtime.child_process import free_addresses
+from chronoline.wire.v1 import chronoline_pb2 as pb
+from tests.client.fake import TOPIC_UID, FakeBroker, FakeStream, delivery, done, now_ms
+
+_TINY = pb.Limits(
+    frame_bytes=1 << 20, batch=100, credit=100, ping_interval_ms=50, ping_timeout_ms=60_000
+)
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("a:1", ["a:1"]),
+        ("a:1, b:2,,a:1", ["a:1", "b:2"]),
+        (["a:1", "b:2"], ["a:1", "b:2"]),
+        ([], ["127.0.0.1:7400"]),
+        (None, ["c:3", "d:4"]),
+    ],
+)
+def test_addresses_are_a_text_or_a_list(
+    given: Any, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHRONOLINE_ADDRESS", "c:3,d:4")
+    assert read_addresses(given) == read
+
+
+def test_every_given_address_is_checked_for_the_token() -> None:
+    with pytest.raises(InvalidInput, match=r"192\.0\.2\.1"):
+        AsyncClient("127.0.0.1:7400,192.0.2.1:7400", token="t")
+
+
+def test_failed_broker_comes_last_for_five_seconds() -> None:
+    book = AddressBook(["a", "b", "c"])
+    book.failed("a", 100.0)
+    assert book.order(104.9) == ["b", "c", "a"]
+    assert book.fresh(104.9) == ["b", "c"]
+    assert set(book.fresh(105.0)) == {"a", "b", "c"}
+
+
+def test_oldest_failure_is_tried_first_when_all_failed() -> None:
+    book = AddressBook(["a", "b", "c"])
+    for now_s, address in enumerate(["b", "c", "a"]):
+        book.failed(address, float(now_s))
+    assert book.fresh(3.0) == []
+    assert book.order(3.0) == ["b", "c", "a"]
+
+
+def test_preferred_broker_comes_first_unless_it_failed() -> None:
+    book = AddressBook(["a", "b"])
+    book.answered("a")
+    assert book.order(0.0, ["c", "b"]) == ["c", "b", "a"]
+    book.learn(["c"])
+    book.failed("c", 0.0)
+    assert book.order(1.0, ["c", "b"]) == ["b", "a", "c"]
+
+
+def test_learned_addresses_replace_earlier_ones() -> None:
+    book = AddressBook(["a"])
+    book.learn(["b", "c"])
+    book.learn(["d"])
+    assert book.known == ["a", "d"]
+
+
+def test_broker_that_answered_last_is_used_first() -> None:
+    book = AddressBook(["a", "b"])
+    book.answered("b")
+    assert book.known == ["b", "a"]
+
+
+# Fail-over
+
+
+@asynccontextmanager
+async def _two(**given: Any) -> AsyncIterator[tuple[FakeBroker, FakeBroker]]:
+    async with FakeBroker(**given) as one, FakeBroker(**given) as other:
+        one.others, other.others = [other.address], [one.address]
+        yield one, other
+
+
+def test_first_calls_go_to_the_broker_that_answers() -> None:
+    async def play() -> None:
+        (dead,) = free_addresses(1)
+        async with FakeBroker() as broker, AsyncClient([dead, broker.address]) as client:
+            assert (await client.topic("t")).uid == TOPIC_UID
+            assert await client.send("t", id="a") == "a"
+
+    asyncio.run(play())
+
+
+def test_no_broker_of_several_answers_at_once() -> None:
+    async def play() -> None:
+        async with AsyncClient(free_addresses(2)) as client:
+            with pytest.raises(BrokerUnavailable, match="`chronoline up`"):
+                await client.topic("t")
+
+    asyncio.run(play())
+
+
+def test_send_is_repeated_at_a_broker_learned_from_the_welcome() -> None:
+    async def play() -> None:
+        async def mute(_: FakeStream, frame: Any) -> None:
+            """The first send is answered, the second never."""
+            if frame.create.messages[0].id == "first":
+                await done(_, frame)
+
+        async with _two() as (one, other), one.client() as client:
+            one.answer = mute
+            await client.send("t", id="first")
+            sending = asyncio.create_task(client.send("t", id="second"))
+            await one.seen("create", 2)
+            await one.stop()
+            assert await sending == "second"
+            assert [each.create.messages[0].id for each in other.of("create")] == ["second"]
+            assert (await client.topic("t")).uid == TOPIC_UID  # calls go there too
+
+    asyncio.run(play())
+
+
+def test_consumer_returns_with_its_leases_at_another_broker() -> None:
+    async def play() -> None:
+        async with _two(answer=_keeping) as (one, other), one.client(rack="r1") as client:
+            stream = await client.subscribe(["t"], consumer="me", prefetch=4)
+            await one.push(delivery("m"))
+            lease = await stream.next()
+            await one.stop()
+            (subscribe,) = await other.seen("subscribe")
+            assert [each.id for each in subscribe.subscribe.holding] == ["m"]
+            assert subscribe.subscribe.returning
+            await lease.ack()
+            assert (await other.seen("ack"))[0].ack.leases[0].version == _KEPT_VERSION
+            (before, after) = (*one.hellos, *other.hellos)
+            assert before == after
+            assert (after.name, after.rack) == ("me", "r1")
+
+    asyncio.run(play())
+
+
+def test_silent_broker_is_left_for_another() -> None:
+    async def play() -> None:
+        async with _two(limits=_TINY) as (one, other), one.client() as client:
+            await client.send("t", id="first")
+            one.deaf = True
+            assert await client.send("t", id="second") == "second"
+            assert [each.create.messages[0].id for each in other.of("create")] == ["second"]
+
+    asyncio.run(play())
+
+
+# Preferences and moves
+
+_KEPT_VERSION = 20
+
+
+async def _keeping(stream: FakeStream, frame: Any) -> None:
+    """A broker that knows all leases."""
+    if frame.WhichOneof("what") != "subscribe":
+        await done(stream, frame)
+        return
+    kept = [
+        pb.KeptLease(id=each.id, version=_KEPT_VERSION, until_ms=now_ms() + 30_000)
+        for each in frame.subscribe.holding
+    ]
+    subscribed = pb.Subscribed(topic_uid=TOPIC_UID, lease_ms=30_000, kept=kept)
+    await stream.reply(seq=frame.seq, subscribed=subscribed)
+
+
+def test_stream_opens_at_the_preferred_broker() -> None:
+    async def play() -> None:
+        async with _two() as (one, other), one.client() as client:
+            one.preferred = [other.address, one.address]
+            assert await client.send("t", id="a") == "a"
+            assert one.hellos == []
+            assert len(other.of("create")) == 1
+
+    asyncio.run(play())
+
+
+def test_preferred_broker_that_is_gone_is_passed_over() -> None:
+    async def play() -> None:
+        (dead,) = free_addresses(1)
+        async with FakeBroker() as broker, broker.client() as client:
+            broker.preferred = [dead, broker.address]
+            assert await client.send("t", id="a") == "a"
+
+    asyncio.run(play())
+
+
+def test_consumer_moves_with_its_leases() -> None:
+    async def play() -> None:
+        async with _two(answer=_keeping) as (one, other), one.client() as client:
+            stream = await client.subscribe(["t"], prefetch=4)
+            await one.push(delivery("m"))
+            lease = await stream.next()
+            move = pb.MoveTo(reason="load", address=other.address, message="it is busy")
+            await one.streams[-1].reply(move_to=move)
+            (subscribe,) = await other.seen("subscribe")
+            assert [each.id for each in subscribe.subscribe.holding] == ["m"]
+            await lease.ack()
+            assert (await other.seen("ack"))[0].ack.leases[0].id == "m"
+            assert one.of("ack") == []
+            assert stream.address == other.address
+
+    asyncio.run(play())
+
+
+def test_move_lets_requests_under_way_be_answered() -> None:
+    async def play() -> None:
+        async def move_first(stream: FakeStream, frame: Any) -> None:
+            move = pb.MoveTo(reason="load", address=other.address)
+            await stream.reply(move_to=move)
+            await done(stream, frame)
+
+        async with _two() as (one, other), one.client() as client:
+            one.answer = move_first
+            assert await client.send("t", id="a") == "a"
+            assert await client.send("t", id="b") == "b"
+            assert [each.create.messages[0].id for each in one.of("create")] == ["a"]
+            assert [each.create.messages[0].id for each in other.of("create")] == ["b"]
+
+    asyncio.run(play())
+
+
+def test_broker_that_comes_later_is_learned() -> None:
+    async def play() -> None:
+        async with FakeBroker() as one, FakeBroker() as other, one.client() as client:
+            await client.send("t", id="a")
+            known = pb.KnownBrokers(others=[other.address])
+            await one.streams[-1].reply(known_brokers=known)
+            await client.send("t", id="b")  # its answer comes after
+            await one.stop()
+            assert await client.send("t", id="c") == "c"
+            assert len(other.of("create")) == 1
+
+    asyncio.run(play())

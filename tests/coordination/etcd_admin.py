@@ -1,0 +1,56 @@
+"""Administration of the etcd of a test: compaction, the leader, users."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+from aetcd import rpc
+
+from chronoline.testing.etcd import EtcdServer
+
+_PATIENCE_S = 30
+
+
+@asynccontextmanager
+async def admin_channel(
+    server: EtcdServer, ca: Path | None = None
+) -> AsyncIterator[grpc.aio.Channel]:
+    if ca is None:
+        channel = grpc.aio.insecure_channel(server.address)
+    else:
+        credentials = grpc.ssl_channel_credentials(ca.read_bytes())
+        channel = grpc.aio.secure_channel(server.address, credentials)
+    async with channel:
+        await channel.channel_ready()
+        yield channel
+
+
+async def compact(server: EtcdServer, revision: int) -> None:
+    """Removes the history before this revision."""
+    async with admin_channel(server) as channel:
+        request = rpc.CompactionRequest(revision=revision, physical=True)
+        await rpc.KVStub(channel).Compact(request, timeout=_PATIENCE_S)
+
+
+async def leader_of(members: Sequence[EtcdServer]) -> EtcdServer:
+    """The member that leads the others."""
+    for member in members:
+        async with admin_channel(member) as channel:
+            stub = rpc.MaintenanceStub(channel)
+            status = await stub.Status(rpc.StatusRequest(), timeout=_PATIENCE_S)
+            if status.leader == status.header.member_id:
+                return member
+    raise AssertionError("no member leads")
+
+
+async def enable_auth(server: EtcdServer, ca: Path, password: str) -> None:
+    """From now on only root may use it, with this password."""
+    async with admin_channel(server, ca) as channel:
+        auth = rpc.AuthStub(channel)
+        await auth.UserAdd(rpc.AuthUserAddRequest(name="root", password=password))
+        await auth.RoleAdd(rpc.AuthRoleAddRequest(name="root"))
+        await auth.UserGrantRole(rpc.AuthUserGrantRoleRequest(user="root", role="root"))
+        await auth.AuthEnable(rpc.AuthEnableRequest())

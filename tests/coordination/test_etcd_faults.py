@@ -1,0 +1,279 @@
+"""The etcd engine while its server is killed, paused, cut off or compacted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from chronoline.coordination.contract import Absent, Put
+from chronoline.coordination.etcd import EtcdAddress, EtcdCoordination, EtcdTimes
+from chronoline.coordination.factory import open_coordination
+from chronoline.coordination.settlement import commit_surely
+from chronoline.core.errors import CommitUnknown, CoordinationUnavailable
+from chronoline.runtime.child_process import free_addresses
+from chronoline.testing.etcd import EtcdServer
+from chronoline_bench.servers.etcd import surviving_program
+from tests.broker.tcp_proxy import tcp_proxy
+from tests.conftest import running
+from tests.coordination.engines import ManualMonotonic, keys, view_where
+from tests.coordination.etcd_admin import compact
+from tests.deadline import run_scene, until
+
+QUICK = EtcdTimes(silence_s=0.2, connect_s=0.5)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
+    """One that these tests may kill and pause."""
+    yield from running(EtcdServer(tmp_path_factory.mktemp("etcd"), program=surviving_program))
+
+
+def at(address: str, prefix: str, monotonic: ManualMonotonic | None = None) -> EtcdCoordination:
+    place = EtcdAddress.parse(f"etcd://{address}/{prefix}")
+    if monotonic is None:
+        return EtcdCoordination(place, times=QUICK)
+    return EtcdCoordination(place, times=QUICK, monotonic=monotonic)
+
+
+def test_killed_server_is_found_again(server: EtcdServer) -> None:
+    async def scene() -> None:
+        async with at(server.address, "killed") as one, one.watch("") as watch:
+            session = await one.open_session(10_000)
+            await one.commit([Put("k", b"1", session)])
+            await view_where(watch, lambda view: keys(view) == ["k"])
+
+            await asyncio.to_thread(server.kill)
+            away = await view_where(watch, lambda view: not view.is_current)
+            assert keys(away) == ["k"]
+            with pytest.raises(CoordinationUnavailable):
+                await one.read("")
+            with pytest.raises(CoordinationUnavailable):
+                await one.commit([Put("l", b"")])
+
+            await asyncio.to_thread(server.start)
+            back = await view_where(watch, lambda view: view.is_current)
+            assert keys(back) == ["k"]
+            await session.keep_alive()
+            assert session.is_trusted
+            assert (await one.commit([Put("l", b"")])).is_made
+            await view_where(watch, lambda view: keys(view) == ["k", "l"])
+
+    run_scene(scene)
+
+
+def test_start_needs_no_server() -> None:
+    async def scene() -> None:
+        (nobody,) = free_addresses(1)
+        async with at(nobody, "none") as one:
+            watch = one.watch("")
+            for call in (one.read(""), one.commit([Put("k", b"")]), one.open_session()):
+                with pytest.raises(CoordinationUnavailable):
+                    await call
+            assert watch.view.revision == 0
+            assert not watch.view.is_current
+            assert await one.clock_offset() is None
+
+    run_scene(scene)
+
+
+def test_silent_server_makes_views_not_current(server: EtcdServer) -> None:
+    async def scene() -> None:
+        async with at(server.address, "silent") as one, one.watch("") as watch:
+            await one.commit([Put("k", b"")])
+            await view_where(watch, lambda view: keys(view) == ["k"])
+            server.pause()
+            silent = await view_where(watch, lambda view: not view.is_current)
+            server.resume()
+            assert keys(silent) == ["k"]
+            await view_where(watch, lambda view: view.is_current)
+
+    run_scene(scene)
+
+
+def test_trust_counts_from_the_sending_of_a_keep_alive(server: EtcdServer) -> None:
+    async def scene() -> None:
+        clock = ManualMonotonic()
+        async with at(server.address, "late", clock) as one:
+            # The task of the session is quiet for 10 s: the test sends the keep-alives.
+            session = await one.open_session(40_000, 500)
+            begin_s = clock.now_s
+            assert session.trusted_until == begin_s + 39.5
+            clock.now_s += 5
+            server.pause()
+            sent = asyncio.Event()
+            clock.on_read = sent.set
+            late = asyncio.create_task(session.keep_alive())
+            await sent.wait()
+            clock.now_s += 20  # the answer is late by that
+            assert session.trusted_until == begin_s + 39.5
+            server.resume()
+            await late
+            assert session.trusted_until == begin_s + 5 + 39.5
+
+    run_scene(scene)
+
+
+def test_trust_ends_by_the_clock_alone(server: EtcdServer) -> None:
+    async def scene() -> None:
+        clock = ManualMonotonic()
+        async with at(server.address, "frozen", clock) as one:
+            session = await one.open_session(40_000, 500)
+            server.pause()
+            clock.now_s += 39
+            assert session.is_trusted
+            clock.now_s += 0.5
+            assert not session.is_trusted
+            assert not session.is_lost
+            server.resume()
+            await session.keep_alive()  # the server had it all the time
+            assert session.is_trusted
+
+    run_scene(scene)
+
+
+def test_holder_hears_of_a_lost_session(server: EtcdServer) -> None:
+    async def scene() -> None:
+        async with (
+            tcp_proxy(server.address) as way,
+            at(way.address, "lost") as one,
+            at(server.address, "lost") as other,
+            other.watch("") as watch,
+        ):
+            session = await one.open_session()
+            await one.commit([Put("k", b"", session)])
+            await view_where(watch, lambda view: keys(view) == ["k"])
+            way.cut()
+            await view_where(watch, lambda view: not view.entries)
+            assert not session.is_trusted
+            assert not session.is_lost
+            way.heal()
+            await session.wait_lost()
+            again = await one.open_session()
+            assert (await one.commit([Put("k", b"", again)])).is_made
+
+    run_scene(scene)
+
+
+def test_watch_survives_a_compaction_that_it_missed(server: EtcdServer) -> None:
+    async def scene() -> None:
+        async with (
+            tcp_proxy(server.address) as way,
+            at(way.address, "compacted") as one,
+            at(server.address, "compacted") as other,
+            one.watch("") as watch,
+        ):
+            await other.commit([Put("gone", b""), Put("kept", b"1")])
+            await view_where(watch, lambda view: keys(view) == ["gone", "kept"])
+            way.cut()
+            await view_where(watch, lambda view: not view.is_current)
+            session = await other.open_session()
+            await other.commit([Put("gone", b"", session)])
+            await session.close()
+            for number in range(5):
+                await other.commit([Put("kept", b"2"), Put("new", bytes([number]))])
+            await compact(server, (await other.read("")).revision)
+            way.heal()
+            view = await view_where(watch, lambda view: view.is_current)
+            assert view == await other.read("")
+            assert keys(view) == ["kept", "new"]
+            await other.commit([Put("newer", b"")])
+            await view_where(watch, lambda view: "newer" in view.entries)
+
+    run_scene(scene)
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_commit_without_an_answer_is_unknown_and_settled(server: EtcdServer, is_made: bool) -> None:
+    async def scene() -> None:
+        prefix = f"unknown-{is_made}"
+        async with (
+            tcp_proxy(server.address) as way,
+            at(way.address, prefix) as one,
+            at(server.address, prefix) as other,
+            other.watch("") as watch,
+        ):
+            await one.commit([Put("first", b"")])
+            way.loses_answers, way.loses_requests = is_made, not is_made
+            commit = asyncio.create_task(one.commit([Put("k", b"mine")], when=[Absent("k")]))
+            if is_made:
+                await view_where(watch, lambda view: "k" in view.entries)
+                way.cut()
+            with pytest.raises(CommitUnknown):
+                await commit
+            way.cut()
+            assert (await other.get("k") is not None) == is_made
+            way.loses_answers = way.loses_requests = False
+            way.heal()
+            await until(lambda: _reads(one))
+
+    run_scene(scene)
+
+
+def test_lost_answer_is_settled_by_the_same_commit(server: EtcdServer) -> None:
+    async def scene() -> None:
+        async with (
+            tcp_proxy(server.address) as way,
+            at(way.address, "settled") as one,
+            at(server.address, "settled") as other,
+            other.watch("") as watch,
+        ):
+            await one.commit([Put("first", b"")])
+            way.loses_answers = True
+            commit = asyncio.create_task(
+                commit_surely(
+                    one,
+                    [Put("k", b"mine")],
+                    when=[Absent("k")],
+                    is_ours=lambda found: found is not None and found.value == b"mine",
+                )
+            )
+            await view_where(watch, lambda view: "k" in view.entries)
+            way.cut()
+            way.loses_answers = False
+            way.heal()
+            done = await commit
+            entry = await other.get("k")
+            assert entry is not None
+            assert (done.is_made, done.revision) == (True, entry.version)
+
+    run_scene(scene)
+
+
+def test_other_member_is_used_when_one_fails(server: EtcdServer) -> None:
+    """Two addresses of one member: the first of nobody, then one that is cut."""
+
+    async def scene() -> None:
+        (nobody,) = free_addresses(1)
+        async with tcp_proxy(server.address) as way:
+            url = f"etcd://{nobody},{way.address},{server.address}/members"
+            async with open_coordination(url) as one, one.watch("") as watch:
+                session = await one.open_session(10_000)
+                assert (await one.commit([Put("k", b"", session)])).is_made
+                await view_where(watch, lambda view: keys(view) == ["k"])
+                way.cut()
+                assert keys(await one.read("")) == ["k"]
+                assert (await one.commit([Put("l", b"")])).is_made
+                await session.keep_alive()
+                await view_where(watch, lambda view: view.is_current and len(view.entries) == 2)
+
+    run_scene(scene)
+
+
+def test_clock_of_the_server_is_ours_on_this_machine(server: EtcdServer) -> None:
+    async def scene() -> None:
+        async with at(server.address, "clock") as one:
+            offset = await one.clock_offset()
+            assert offset is not None
+            assert abs(offset.ahead_ms) <= offset.error_ms + 1
+
+    run_scene(scene)
+
+
+async def _reads(one: EtcdCoordination) -> bool:
+    try:
+        await one.read("")
+    except CoordinationUnavailable:
+        return False
+    return True

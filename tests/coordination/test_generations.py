@@ -1,0 +1,91 @@
+"""Generations in the coordination service."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronoline.coordination.generations import (
+    GENERATIONS,
+    NOTHING_AGREED,
+    GenerationRecord,
+    Members,
+    forget_generation,
+    write_generation,
+)
+from chronoline.coordination.membership import MEMBERS, ConsumerRecord, Registration
+from chronoline.core.generation import Generation, TopicMember
+from tests.coordination.engines import Engine, keys
+from tests.deadline import run_scene
+
+_A = TopicMember("a", "one", "r1")
+_B = TopicMember("b", "two", busy=True)
+_PLANNED = Generation(
+    number=3, window=9, members=(_A, _B), before=(_A,), lost=frozenset({"a", "b"})
+)
+_SETTLED = Generation(number=4, window=9, members=(_A,), before=(_A,))
+
+
+@pytest.mark.parametrize("generation", [_PLANNED, _SETTLED])
+def test_generation_is_kept_as_it_is(engine: Engine, generation: Generation) -> None:
+    async def scene() -> None:
+        async with engine.connect() as one:
+            assert await write_generation(one, 7, NOTHING_AGREED, generation)
+            members = Members.of(await one.read(MEMBERS))
+            assert members.generations.keys() == {7}
+            assert members.generations[7].generation == generation
+            await forget_generation(one, 7)
+            await forget_generation(one, 7)
+            assert keys(await one.read(GENERATIONS)) == []
+
+    run_scene(scene)
+
+
+def test_equal_members_are_written_once() -> None:
+    assert GenerationRecord.of(7, _SETTLED).before is None
+    assert GenerationRecord.of(7, _PLANNED).before is not None
+
+
+def test_generation_has_one_successor(engine: Engine) -> None:
+    async def scene() -> None:
+        async with engine.connect() as one, engine.connect() as two:
+            assert await write_generation(one, 7, NOTHING_AGREED, _PLANNED)
+            assert not await write_generation(two, 7, NOTHING_AGREED, _SETTLED)
+            agreed = Members.of(await two.read(MEMBERS)).generations[7]
+            assert await write_generation(two, 7, agreed, _SETTLED)
+            assert not await write_generation(one, 7, agreed, _PLANNED)
+            found = Members.of(await one.read(MEMBERS)).generations[7]
+            assert found.generation == _SETTLED
+
+    run_scene(scene)
+
+
+def test_one_view_has_consumers_and_generations(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        async with engine.connect() as one, Registration(one) as registration:
+            registration.show(ConsumerRecord(7, "a", "one", "i/p.1", rack="r1", since_ms=5))
+            await registration.wait_written()
+            await write_generation(one, 7, NOTHING_AGREED, _SETTLED)
+            members = Members.of(await one.read(MEMBERS))
+            assert members.observed(7) == [_A]
+            assert members.observed(8) == []
+            assert members.generations[7].generation == _SETTLED
+
+    run_scene(scene)
+    assert not [each for each in caplog.messages if "is skipped" in each]
+
+
+def test_later_subscription_has_the_name(engine: Engine) -> None:
+    """Also if the earlier one was written last."""
+
+    async def scene() -> None:
+        async with engine.connect() as one, Registration(one) as registration:
+            registration.show(ConsumerRecord(7, "a", "two", "j/p.1", since_ms=6))
+            await registration.wait_written()
+            registration.show(ConsumerRecord(7, "a", "one", "i/p.1", since_ms=5))
+            await registration.wait_written()
+            members = Members.of(await one.read(MEMBERS))
+            assert [each.broker for each in members.observed(7)] == ["two"]
+
+    run_scene(scene)

@@ -1,0 +1,149 @@
+"""Membership: what a broker shows of itself and its consumers, on every engine."""
+
+from __future__ import annotations
+
+from chronoline.coordination.contract import BrokerSession, KeyValue, Put, View
+from chronoline.coordination.membership import (
+    BROKERS,
+    CLOCKS,
+    CONSUMERS,
+    BrokerLoad,
+    BrokerRecord,
+    ClockStamp,
+    ConsumerRecord,
+    Registration,
+    brokers_of,
+    consumers_of,
+    stamps_of,
+)
+from tests.coordination.engines import EmbeddedEngine, Engine, LossyCoordination, keys, view_where
+from tests.deadline import run_scene
+
+BROKER = BrokerRecord("b", "host:7400")
+
+
+def consumer(name: str, *, uid: int = 7, broker: str = "b", session: str = "s") -> ConsumerRecord:
+    return ConsumerRecord(uid, name, broker, session)
+
+
+def test_broker_and_consumers_are_seen_by_others(engine: Engine) -> None:
+    async def scene() -> None:
+        async with engine.connect() as one, engine.connect() as other, Registration(one) as mine:
+            many = [consumer(f"c{n:03}") for n in range(300)]
+            mine.show(BROKER, ClockStamp("b", 5), *many)
+            await mine.wait_written()
+            assert brokers_of(await other.read(BROKERS)) == {"b": BROKER}
+            assert stamps_of(await other.read(CLOCKS)) == {"b": ClockStamp("b", 5)}
+            found = consumers_of(await other.read(CONSUMERS))
+            assert found == {7: {each.name: each for each in many}}
+            assert mine.session is not None
+
+    run_scene(scene)
+
+
+def test_only_changes_are_written(engine: Engine) -> None:
+    async def scene() -> None:
+        async with engine.connect() as one, Registration(one) as mine:
+            mine.show(BROKER, consumer("c"), consumer("d"))
+            await mine.wait_written()
+            before = await one.read("")
+            mine.show(BROKER, consumer("c"))
+            busy = ConsumerRecord(7, "d", "b", "s", busy=True)
+            mine.show(busy)
+            mine.hide(consumer("c").key)
+            await mine.wait_written()
+            after = await one.read("")
+            assert after.entries[BROKER.key] == before.entries[BROKER.key]
+            assert after.revision == before.revision + 1
+            assert consumers_of(await one.read(CONSUMERS)) == {7: {"d": busy}}
+
+    run_scene(scene)
+
+
+def test_registration_ends_with_its_broker(engine: Engine) -> None:
+    async def scene() -> None:
+        async with engine.connect() as other, other.watch("") as watch:
+            async with engine.connect() as one, Registration(one) as mine:
+                mine.show(BROKER)
+                await view_where(watch, lambda view: bool(view.entries))
+            await view_where(watch, lambda view: not view.entries)
+
+    run_scene(scene)
+
+
+def test_everything_is_written_again_after_a_lost_session(engine: Engine) -> None:
+    async def scene() -> None:
+        sessions: list[BrokerSession] = []
+        async with (
+            engine.connect() as one,
+            one.watch("") as watch,
+            Registration(one, on_session=sessions.append) as mine,
+        ):
+            mine.show(BROKER, consumer("c"))
+            await mine.wait_written()
+            await sessions[0].close()
+            second = await view_where(
+                watch,
+                lambda view: (
+                    len(view.entries) == 2
+                    and all(each.session != sessions[0].id for each in view.entries.values())
+                ),
+            )
+            assert keys(second) == sorted([BROKER.key, consumer("c").key])
+            assert len(sessions) == 2
+            assert mine.session is sessions[1]
+
+    run_scene(scene)
+
+
+def test_unknown_outcomes_are_repeated(engine: Engine) -> None:
+    async def scene() -> None:
+        async with LossyCoordination(engine.connect()) as one:
+            one.losses = [True, False, True]
+            async with Registration(one) as mine:
+                mine.show(BROKER)
+                await mine.wait_written()
+                assert keys(await one.read("")) == [BROKER.key]
+                one.losses = [True, False]
+                mine.hide(BROKER.key)
+                await mine.wait_written()
+                assert keys(await one.read("")) == []
+
+    run_scene(scene)
+
+
+def test_registration_waits_for_the_service() -> None:
+    async def scene() -> None:
+        engine = EmbeddedEngine()
+        async with engine.connect() as one, engine.connect() as other, Registration(one) as mine:
+            one.cut()
+            mine.show(BROKER)
+            one.heal()
+            await mine.wait_written()
+            assert keys(await other.read("")) == [BROKER.key]
+
+    run_scene(scene)
+
+
+def test_later_entry_of_a_name_counts() -> None:
+    first, second = consumer("c", broker="z"), consumer("c", broker="a", session="t")
+    entries = {
+        first.key: KeyValue(first.key, first.encode(), 5),
+        second.key: KeyValue(second.key, second.encode(), 6),
+    }
+    assert consumers_of(View.of(entries, 6)) == {7: {"c": second}}
+
+
+def test_restarted_broker_takes_its_entry_over(engine: Engine) -> None:
+    async def scene() -> None:
+        async with engine.connect() as one, engine.connect() as other:
+            crashed = await one.open_session()
+            await one.commit([Put(BROKER.key, BROKER.encode(), crashed)])
+            async with Registration(other) as mine:
+                again = BrokerRecord("b", "host:7401", load=BrokerLoad(topics=1))
+                mine.show(again)
+                await mine.wait_written()
+                await crashed.close()
+                assert brokers_of(await one.read(BROKERS)) == {"b": again}
+
+    run_scene(scene)

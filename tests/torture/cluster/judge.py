@@ -1,0 +1,110 @@
+"""The invariants of a cluster, judged on a recorded history: those of `brokers`, and of several brokers.
+
+A broker without etcd grants no leases (15), and one consumer name is served at one place (18). That every
+bucket has a consumer (17) shows in the drain: a message of a forgotten range is not served (13).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tests.torture.brokers.judge import judge as judge_messages
+from tests.torture.brokers.model import Delivery, History
+from tests.torture.brokers.stage import LEASE_S
+from tests.torture.cluster.stage import TTL_MS
+from tests.torture.history import Event, Violation
+
+GRANTED_WITHOUT_ETCD = "15 lease granted without etcd"
+SERVED_TWICE = "18 one name served at two places"
+
+_UNDER_WAY_MS = 1_000
+"""The time for which a granted lease may be under way to its consumer on a busy machine."""
+_SPAN_MS = 4_000
+_MOST_SWITCHES = 4
+"""Two processes that take a name from each other need a reconnection for each switch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A time without etcd: of one broker, or of all."""
+
+    broker: int | None
+    begin_ms: float
+    end_ms: float
+
+
+def judge(events: Sequence[Event]) -> list[Violation]:
+    """Returns every violation in a history, in the order of the rules."""
+    history = History(events)
+    found = [
+        *judge_messages(events),
+        *(Violation(GRANTED_WITHOUT_ETCD, why) for why in _granted_without_etcd(history, events)),
+        *(Violation(SERVED_TWICE, why) for why in _served_twice(history)),
+    ]
+    return sorted(found, key=lambda violation: (int(violation.rule.split()[0]), violation.rule))
+
+
+def _granted_without_etcd(history: History, events: Sequence[Event]) -> Iterator[str]:
+    """15: a session ends within its TTL, and from then on the broker grants nothing."""
+    cuts = [cut for cut in _cuts(history, events) if cut.end_ms - cut.begin_ms > TTL_MS]
+    for message in history.messages.values():
+        for delivery in message.deliveries:
+            for cut in cuts:
+                if _may_be_of(history, delivery, cut) and _is_granted_in(history, delivery, cut):
+                    yield f"{message}: {delivery}, cut from {cut.begin_ms:.0f} to {cut.end_ms:.0f}"
+
+
+def _may_be_of(history: History, delivery: Delivery, cut: Cut) -> bool:
+    """Whether the delivery surely came from the cut broker: a poll goes to one broker alone."""
+    if cut.broker is None:
+        return True
+    return delivery.door == "http" and history.broker_of.get(delivery.process) == cut.broker
+
+
+def _is_granted_in(history: History, delivery: Delivery, cut: Cut) -> bool:
+    """Whether its lease began in the cut, and the session had ended before.
+
+    A lease begins with its grant, or at the due time if that is later; a consumer's clock may be off.
+    """
+    from_ms = cut.begin_ms + TTL_MS + _UNDER_WAY_MS
+    return from_ms < delivery.at_ms < cut.end_ms and _lease_began_ms(delivery) > from_ms
+
+
+def _lease_began_ms(delivery: Delivery) -> float:
+    return delivery.views[0].until_ms - LEASE_S * 1000
+
+
+def _served_twice(history: History) -> Iterator[str]:
+    """18: of two processes with one name, the latest is served, and the other one is disconnected."""
+    served: dict[str, list[Delivery]] = defaultdict(list)
+    for message in history.messages.values():
+        for delivery in message.deliveries:
+            if delivery.door == "grpc":
+                served[delivery.consumer].append(delivery)
+    for consumer, deliveries in served.items():
+        deliveries.sort(key=_lease_began_ms)
+        switches = [
+            _lease_began_ms(two) for one, two in pairwise(deliveries) if one.process != two.process
+        ]
+        for first, last in zip(switches, switches[_MOST_SWITCHES:], strict=False):
+            if last - first < _SPAN_MS:
+                yield f"{consumer!r}: {_MOST_SWITCHES + 1} switches from {first:.0f} to {last:.0f}"
+                break
+
+
+def _cuts(history: History, events: Sequence[Event]) -> Iterator[Cut]:
+    """Yields the times without etcd."""
+    begun: dict[int | None, float] = {}
+    for event in events:
+        if event.kind != "cut" or event["part"] != "etcd":
+            continue
+        if event["is_cut"]:
+            begun[event["broker"]] = history.at_ms(event)
+        elif event["broker"] in begun:
+            yield Cut(event["broker"], begun.pop(event["broker"]), history.at_ms(event))
+    for broker, begin_ms in begun.items():
+        yield Cut(broker, begin_ms, math.inf)

@@ -1,0 +1,96 @@
+"""Three brokers of a cluster, with producers and consumers, under faults in turn.
+
+The faults of a cluster come first, then those of the scene `brokers`, in random order: brokers are killed,
+frozen past their sessions, and cut off from etcd, from PostgreSQL or from their clients; etcd is stopped. At
+the end everything is repaired, consumers drain the topics, and the rows that are left are recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+from chronoline.testing.postgres import PostgresServer
+from tests.torture.brokers.scene import Begins, Director, Fault, Report
+from tests.torture.cluster.stage import PARTS, TTL_MS, ClusterStage
+from tests.torture.history import Recorder
+
+_PAST_SESSION_S = TTL_MS / 1000 * 2.25
+"""Long enough that the session of a broker has ended."""
+_BROKERS = 3
+
+
+def run(folder: Path, *, seconds: float, seed: int, report: Report, planted: str = "") -> None:
+    """Records a history of about `seconds`, and of the rows that are left."""
+    recorder = Recorder(folder, "director")
+    stage = ClusterStage(
+        "cluster",
+        folder,
+        recorder,
+        seed,
+        brokers_wanted=_BROKERS,
+        postgres=PostgresServer(folder / "postgres"),
+        planted=planted,
+    )
+    try:
+        asyncio.run(ClusterDirector(stage, report).play(seconds))
+    finally:
+        stage.abandon()
+        recorder.close()
+
+
+class ClusterDirector(Director):
+    """Breaks the brokers of a cluster, and what lies between them and their servers."""
+
+    together_s = 4.0  # a name that is served twice shows in the deliveries of both
+
+    def __init__(self, stage: ClusterStage, report: Report) -> None:
+        super().__init__(stage, report)
+        self._cluster = stage
+
+    def _add_consumers(self) -> None:
+        self._cluster.add_consumer(hand="ada", fleeting="bob")
+        self._cluster.add_consumer(worker="cleo", http="dan")
+        self._cluster.add_consumer(hand="eve", http="fay")
+
+    def _own_faults(self) -> dict[str, Fault]:
+        cuts: dict[str, Fault] = {
+            f"cut a broker off from {part}": partial(self._cut, part=part) for part in PARTS
+        }
+        return {
+            **cuts,
+            "freeze a broker past its session": self._freeze_past_session,
+            "stop etcd": self._stop_etcd,
+        }
+
+    def _faults(self) -> dict[str, Fault]:
+        return {**super()._faults(), **self._own_faults()}
+
+    def _deck(self, faults: dict[str, Fault]) -> list[tuple[str, Fault]]:
+        """A short run has the faults of a cluster at least."""
+        own = self._own_faults()
+        return sorted(super()._deck(faults), key=lambda each: each[0] in own)
+
+    async def _cut(self, begins: Begins, *, part: str) -> None:
+        number = self._pick(self._cluster.brokers)
+        with self._alone(f"{part} of {number}"):
+            begins()
+            self._cluster.cut(number, part)
+            await asyncio.sleep(_PAST_SESSION_S)
+            self._cluster.heal(number, part)
+
+    async def _freeze_past_session(self, begins: Begins) -> None:
+        broker = self._cluster.brokers[self._pick(self._cluster.brokers)]
+        with self._alone(broker.base):
+            begins()
+            await broker.freeze()
+            await asyncio.sleep(_PAST_SESSION_S)
+            broker.thaw()
+
+    async def _stop_etcd(self, begins: Begins) -> None:
+        with self._alone("etcd"):
+            begins()
+            await self._cluster.stop_etcd()
+            await asyncio.sleep(_PAST_SESSION_S)
+            await self._cluster.start_etcd()
