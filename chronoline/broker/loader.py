@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 
 from chronoline.broker.degradation import Degradation, DegradationType
@@ -55,6 +55,7 @@ from chronoline.core.dealer import NO_SHARE, Share
 from chronoline.core.delivery import Chore, Command, Look, Reserve, Settle, is_unknown
 from chronoline.core.errors import AlreadySubscribed, ChronolineError, TopicNotFound
 from chronoline.core.generation import TopicMember
+from chronoline.core.ids import bucket_of
 from chronoline.core.message import Lease, LeasedMessage, Message, NewMessage
 from chronoline.core.outcome import LEASE_IS_OVER, Grant, Outcome
 from chronoline.core.permissions import Operation
@@ -73,6 +74,8 @@ _REST_MS = 200
 _LOOK_WHEN_PAUSED_MS = 2_000
 """The interval between two lookups of a paused topic, which may have been deleted."""
 _PAGE = 1_000
+_MOST_BUCKETS = 64
+"""Of more messages the buckets are not computed: nearly all consumers have one of them."""
 _AT_ONCE = 4
 """The number of consumers of a topic for which it reserves at a time."""
 _LAST_WORK_S = 4.0
@@ -239,9 +242,17 @@ class Loader:
         if is_twin and subscription.returned < other:
             subscription.receiver.replaced(self.topic)
 
-    def noticed(self, due: int | None) -> None:
-        """A message was put at `due`; None if its due is unknown."""
-        moved = [subscription.noticed(due) for subscription in self._subscriptions.values()]
+    def noticed(self, due: int | None, buckets: Sequence[int] | None = None) -> None:
+        """Messages were put into these buckets, the first at `due`; None if that is unknown.
+
+        A consumer that serves none of the buckets is not woken: with many consumers its reservations in vain
+        would keep the store from those that find something.
+        """
+        moved = [
+            subscription.noticed(due)
+            for subscription in self._subscriptions.values()
+            if subscription.covers(buckets)
+        ]
         if any(moved):
             self._to_reserve.ring()
 
@@ -250,9 +261,15 @@ class Loader:
     def created(self, messages: Sequence[NewMessage], outcomes: Sequence[Outcome]) -> None:
         """Notes the messages that this broker created, sooner than the store's notices come."""
         done = zip(messages, outcomes, strict=True)
-        dues = [message.due for message, outcome in done if outcome.done]
+        dues = {message.id: message.due for message, outcome in done if outcome.done}
         if dues:
-            self.noticed(min(dues))
+            self.noticed(min(dues.values()), self._buckets_of(dues))
+
+    def _buckets_of(self, ids: Collection[str]) -> list[int] | None:
+        """The buckets of messages, sorted; None if they are too many to be worth it."""
+        if len(ids) > _MOST_BUCKETS:
+            return None
+        return sorted({bucket_of(each, self.topic.settings.buckets) for each in ids})
 
     def with_sessions(self, changes: Sequence[Change]) -> list[Change]:
         """The changes, each with the session of its lease, where this broker granted it."""
@@ -512,16 +529,16 @@ class Loader:
             elif isinstance(chore, Settle):
                 await self._unreserve(chore)
                 subscription.settled(chore)
-                self._given_back()
+                self._given_back(chore.leases)
         except TopicNotFound:
             self.topic_deleted()  # there is no topic to give them back to
         except Exception as error:
             self._not_done(subscription, chore, error)
         self._to_settle.ring()
 
-    def _given_back(self) -> None:
-        """Any consumer may get the messages now. The store's notice may come later, and may be lost."""
-        self.noticed(None)
+    def _given_back(self, leases: Sequence[Lease]) -> None:
+        """Another consumer may get the messages now. The store's notice may come later, and may be lost."""
+        self.noticed(None, self._buckets_of([each.id for each in leases]))
         self._to_reserve.ring()  # also if the settling itself moved the reservation
 
     async def _unreserve(self, chore: Settle) -> None:

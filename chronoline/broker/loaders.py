@@ -107,13 +107,13 @@ class Loaders:
         for notice in notices:
             if notice.topic_uid is None:
                 for loader in self._loaders.values():
-                    loader.noticed(notice.due)
+                    loader.noticed(notice.due)  # in any bucket
             elif (loader_of := self._loaders.get(notice.topic_uid)) is None:
                 continue
             elif notice.returned is not None:
                 loader_of.returned(notice.returned)
             else:
-                loader_of.noticed(notice.due)
+                loader_of.noticed(notice.due, notice.buckets)
 
     def degradations(self) -> Iterator[Degradation]:
         """The topics most of whose consumers return errors or are busy."""

@@ -315,6 +315,12 @@ class Delivery:
         is_earlier = self.backups.noticed(due) and self._is_free
         return self.agenda.noticed(due) or is_earlier
 
+    def covers(self, buckets: Sequence[int] | None) -> bool:
+        """Whether it serves one of these buckets, which are sorted; None means that they are not known."""
+        if buckets is None:
+            return True
+        return any(each.has_any(buckets) for each in (*self.ranges, *self.backups.ranges))
+
     def cover(self, ranges: Sequence[BucketRange], backups: Sequence[BucketRange] = ()) -> None:
         """Reserves in these ranges from now on; held messages of other ranges are still delivered."""
         self.backups.cover(backups)

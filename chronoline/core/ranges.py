@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from chronoline.core.errors import InvalidInput
@@ -13,6 +14,11 @@ class BucketRange(NamedTuple):
 
     start: int
     stop: int
+
+    def has_any(self, buckets: Sequence[int]) -> bool:
+        """Whether one of these buckets, which are sorted, lies in the range."""
+        place = bisect_left(buckets, self.start)
+        return place < len(buckets) and buckets[place] < self.stop
 
 
 def merge_ranges(ranges: Iterable[BucketRange], buckets: int) -> list[BucketRange]:

@@ -30,7 +30,7 @@ from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange, merge_ranges
 from chronoline.core.topic import Topic
 from chronoline.runtime.clock import Clock
-from chronoline.stores.contract import Store, Watch
+from chronoline.stores.contract import Notice, Store, Watch
 
 DEFAULT_HOLD_MS = 5_000
 DEFAULT_RETRY_MS = 1_000
@@ -103,9 +103,12 @@ class Lane:
             return
         for notice in self._watch.wait(timeout_s):
             if notice.returned is None and notice.topic_uid in (None, self.topic.uid):
-                self._notice(notice.due)
+                self._notice(notice)
 
-    def _notice(self, due: int | None) -> None:
+    def _notice(self, notice: Notice) -> None:
+        due = notice.due
+        if not self.delivery.covers(notice.buckets):
+            return
         if due is None:  # an unspecified change: a read costs less than a reservation
             due = self.store.next_ts(self.topic.uid, self.delivery.ranges)
         if due is not None:

@@ -122,6 +122,9 @@ class Notice:
 
     topic_uid: int | None = None
     due: int | None = None
+    """The earliest due time of the messages that changed."""
+    buckets: tuple[int, ...] | None = None
+    """Their buckets, sorted, where they are few."""
     returned: Returned | None = None
     """Instead of a change: a consumer's name has a new session. Others of that name have lost it."""
 

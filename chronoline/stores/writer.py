@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -28,6 +28,8 @@ from chronoline.stores.topics import TopicCatalog
 
 _STATEMENT_BYTES = 16 * 1024 * 1024
 """Bodies, keys and headers of one statement. A batch with more is written in several."""
+_MOST_BUCKETS = 16
+"""A notice of more messages names no buckets."""
 _NO_TIMES: Mapping[str, int] = {}
 
 Value = TypeVar("Value", NewMessage, Change)
@@ -72,7 +74,7 @@ class Writer:
             ):
                 dues = {new.id: new.due for _, new in chosen}
                 write = partial(primitive, self.connection, topic, chosen, replace, now_ms)
-                made, held = self._written(topic, dues, write, now_ms)
+                made, held = self._written(topic, chosen, dues, write, now_ms)
                 self.settle(batch, topic, chosen, made, explain, held=held)
         return batch.outcomes()
 
@@ -143,11 +145,12 @@ class Writer:
     ) -> tuple[dict[str, int], frozenset[str]]:
         dues = dues_of(chosen, now_ms)
         write = partial(self._engine.change, self.connection, topic, chosen, now_ms)
-        return self._written(topic, dues, write, now_ms)
+        return self._written(topic, chosen, dues, write, now_ms)
 
     def _written(
         self,
         topic: Topic,
+        chosen: Sequence[tuple[int, NewMessage | Change]],
         dues: Mapping[str, int],
         write: Callable[[], dict[str, int]],
         now_ms: int,
@@ -162,16 +165,27 @@ class Writer:
         except RowsHeld as error:
             made, held = error.made, error.held
         except OutcomeUnknown:
-            self._announce_dues(topic, dues.values(), now_ms)
+            self._announce_dues(topic, chosen, dues, now_ms)
             raise
         if dues:
-            self._announce_dues(topic, (due for each, due in dues.items() if each in made), now_ms)
+            announced = {each: due for each, due in dues.items() if each in made}
+            self._announce_dues(topic, chosen, announced, now_ms)
         return made, held
 
-    def _announce_dues(self, topic: Topic, dues: Iterable[int], now_ms: int) -> None:
-        earliest = min(dues, default=None)
-        if earliest is not None and earliest <= now_ms + NOTICE_HORIZON_MS:
-            self._announce(Notice(topic_uid=topic.uid, due=earliest))
+    def _announce_dues(
+        self,
+        topic: Topic,
+        chosen: Sequence[tuple[int, NewMessage | Change]],
+        dues: Mapping[str, int],
+        now_ms: int,
+    ) -> None:
+        earliest = min(dues.values(), default=None)
+        if earliest is None or earliest > now_ms + NOTICE_HORIZON_MS:
+            return
+        buckets: tuple[int, ...] | None = None
+        if len(dues) <= _MOST_BUCKETS:
+            buckets = tuple(sorted({bucket for bucket, value in chosen if value.id in dues}))
+        self._announce(Notice(topic_uid=topic.uid, due=earliest, buckets=buckets))
 
 
 def _exists_again(first: Outcome) -> Outcome | None:

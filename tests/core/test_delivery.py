@@ -134,6 +134,15 @@ def test_notice_during_a_reservation_is_heeded_after_it() -> None:
     assert work.reserve_at(NOW) == NOW
 
 
+def test_delivery_covers_its_own_ranges_and_its_backups() -> None:
+    work = delivery()
+    work.cover([BucketRange(0, 2), BucketRange(6, 8)], [BucketRange(4, 5)])
+    assert [bucket for bucket in range(8) if work.covers([bucket])] == [0, 1, 4, 6, 7]
+    assert work.covers([2, 3, 7])
+    assert not work.covers([2, 3, 5])
+    assert work.covers(None)  # it may be any bucket
+
+
 def test_slow_hand_over_keeps_from_reserving() -> None:
     work = delivery()
     work.handing_since = NOW

@@ -54,3 +54,9 @@ def test_cut_parts_are_inside_or_outside(ranges: list[BucketRange], by: list[Buc
     assert sorted(found[0] + found[1]) == wanted
     assert sorted(found[0]) == [bucket for bucket in wanted if bucket in range(*by[0])]
     assert all(each.start < each.stop for each in (*inside, *outside))
+
+
+@given(ranges_within.filter(bool), st.sets(st.integers(0, BUCKETS - 1)))
+def test_range_has_one_of_some_buckets(ranges: list[BucketRange], buckets: set[int]) -> None:
+    wanted = bool(buckets_in(ranges[:1]) & buckets)
+    assert ranges[0].has_any(sorted(buckets)) is wanted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 
 from chronoline.databases.postgres import CONNECT_TIMEOUT_S, PostgresDatabase
@@ -11,7 +12,7 @@ from chronoline.stores.contract import Notice, Returned
 from chronoline.stores.notices import NoticeBoard
 
 CHANNEL = "chronoline"
-_LONGEST_NOTICE = 50
+_NOTICE = re.compile(r"(\d{1,19}):(\d{1,19})(?::(\d{1,5}(?:,\d{1,5}){0,99}))?", re.ASCII)
 _RETURNED = "returned:"
 
 
@@ -34,13 +35,17 @@ def write_notice(notice: Notice) -> str:
     """The payload that `parse_notice` reads."""
     returned = notice.returned
     if returned is None:
-        return f"{notice.topic_uid}:{notice.due}"
+        when = f"{notice.topic_uid}:{notice.due}"
+        return when if notice.buckets is None else f"{when}:{','.join(map(str, notice.buckets))}"
     told = [notice.topic_uid, returned.at, returned.session, returned.consumer]
     return _RETURNED + json.dumps(told)
 
 
 def parse_notice(payload: str) -> Notice:
-    """A notice from "topic uid:due", or of a consumer that returned; anything else means: look."""
+    """A notice from "topic uid:due:bucket,…", or of a consumer that returned; anything else means: look.
+
+    Without buckets it is of any: so writes the SQL function `chronoline.send`.
+    """
     if payload.startswith(_RETURNED):
         try:
             told = json.loads(payload.removeprefix(_RETURNED))
@@ -49,7 +54,9 @@ def parse_notice(payload: str) -> Notice:
         if isinstance(told, list) and [type(each) for each in told] == [int, int, str, str]:
             return Notice(topic_uid=told[0], returned=Returned(*told[1:]))
         return Notice()
-    uid, _, due = payload.partition(":")
-    if len(payload) < _LONGEST_NOTICE and uid.isdecimal() and due.isdecimal():
-        return Notice(topic_uid=int(uid), due=int(due))
-    return Notice()
+    told_of = _NOTICE.fullmatch(payload)
+    if told_of is None:
+        return Notice()
+    uid, due, named = told_of.groups()
+    buckets = None if named is None else tuple(int(each) for each in named.split(","))
+    return Notice(topic_uid=int(uid), due=int(due), buckets=buckets)

@@ -51,7 +51,7 @@ def heard(ear: psycopg.Connection[tuple[Any, ...]]) -> list[str]:
 def test_quiet_store_announces_no_change(
     quiet: PostgresStore, ear: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
-    for act, _ in CHANGES.values():
+    for act, *_ in CHANGES.values():
         act(prepare(MakeLine(quiet)))
         empty(quiet)
     assert heard(ear) == []
