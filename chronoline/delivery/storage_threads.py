@@ -24,7 +24,7 @@ from chronoline.core.ranges import BucketRange
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.group_commit import DEFAULT_MOST_BYTES, Committer
 from chronoline.runtime.service import Closable
-from chronoline.stores.contract import IfExists, Store
+from chronoline.stores.contract import IfExists, Recipient, Store
 
 Item = TypeVar("Item")
 
@@ -118,6 +118,27 @@ class StorageThreads(Closable):
                 lease_ms=lease_ms,
                 reserve_ahead_ms=reserve_ahead_ms,
                 session=session,
+                now_ms=now_ms,
+            ),
+        )
+
+    def reserve_for(
+        self,
+        topic_uid: int,
+        recipients: Sequence[Recipient],
+        *,
+        lease_ms: int,
+        reserve_ahead_ms: int = 0,
+    ) -> Future[list[Grant]]:
+        """Makes the reservations of several consumers, in the same queue."""
+        committer, queue = self._reserving
+        return committer.submit_one(
+            queue,
+            lambda now_ms: self._store.reserve_for(
+                topic_uid,
+                recipients,
+                lease_ms=lease_ms,
+                reserve_ahead_ms=reserve_ahead_ms,
                 now_ms=now_ms,
             ),
         )

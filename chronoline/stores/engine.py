@@ -18,7 +18,7 @@ from chronoline.core.message import DeadLetter, Header, Message, NewMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
-from chronoline.stores.contract import Capabilities, Counts, Notice, Result, Watch
+from chronoline.stores.contract import Capabilities, Counts, Notice, Recipient, Result, Watch
 from chronoline.stores.inputs import InputAccount, InputClaim, Tally
 from chronoline.stores.members import Member
 from chronoline.stores.stripes import Cell
@@ -61,6 +61,11 @@ class LeaseRequest(NamedTuple):
     session: str | None
     now_ms: int
     since_ms: int = 0
+
+
+def request_of(recipient: Recipient, shared: LeaseRequest) -> LeaseRequest:
+    """The request of one of several recipients."""
+    return shared._replace(consumer=recipient.consumer, session=recipient.session or None)
 
 
 class ResumeRequest(NamedTuple):
@@ -233,6 +238,14 @@ class Engine(Protocol[Connection]):
     ) -> Reserved:
         """Leases the oldest messages."""
 
+    def reserve_for(
+        self, topic: Topic, recipients: Sequence[Recipient], request: LeaseRequest
+    ) -> list[Reserved]:
+        """Leases the oldest messages of each recipient, in one write.
+
+        The consumer and the session are those of the recipients, and not of the request.
+        """
+
     def lease(self, topic: Topic, wanted: ChangedRows, request: LeaseRequest) -> list[Taken]:
         """Leases those messages that have the version of their (bucket, change)."""
 
@@ -263,8 +276,8 @@ class Engine(Protocol[Connection]):
         self, topic: Topic, producer_group: str, after: str, limit: int
     ) -> list[Message]: ...
 
-    def next_ts(self, topic: Topic, ranges: Sequence[BucketRange]) -> int | None:
-        """None also if the topic was deleted."""
+    def next_times(self, topic: Topic, shares: Sequence[Sequence[BucketRange]]) -> list[int | None]:
+        """The oldest position of each share; None also if the topic was deleted."""
 
     def forecast(
         self, topic: Topic, ranges: Sequence[BucketRange], span: Span

@@ -51,6 +51,7 @@ from chronoline.stores.contract import (
     IfExists,
     Notice,
     Page,
+    Recipient,
     Result,
     Returned,
     Store,
@@ -187,6 +188,35 @@ class Timeline(Store):
         grant = _grant(taken, consumer, session, [], more=more)
         return replace(grant, clear_ms=clear_ms)
 
+    def reserve_for(
+        self,
+        topic_uid: int,
+        recipients: Sequence[Recipient],
+        *,
+        lease_ms: int,
+        reserve_ahead_ms: int = 0,
+        now_ms: int,
+    ) -> list[Grant]:
+        check_batch(recipients, now_ms)
+        topic = self.topics.known(topic_uid)
+        if not recipients:
+            return []
+        checked: list[Recipient] = []
+        requests: list[LeaseRequest] = []
+        for consumer, session, ranges, limit in recipients:
+            check_limit(limit)
+            requests.append(_lease_request(consumer, lease_ms, reserve_ahead_ms, session, now_ms))
+            merged = merge_ranges(ranges, topic.settings.buckets)
+            checked.append(Recipient(consumer, session, merged, limit))
+        found = self.engine.reserve_for(topic, checked, requests[0])
+        if not any(each.taken for each in found):
+            self.topics.get(topic_uid)  # nothing to lease, or the topic was deleted
+        grants: list[Grant] = []
+        for (taken, more, _), recipient in zip(found, checked, strict=True):
+            taken.sort(key=_due_of)
+            grants.append(_grant(taken, recipient.consumer, recipient.session, [], more=more))
+        return grants
+
     def lease(
         self,
         topic_uid: int,
@@ -312,12 +342,15 @@ class Timeline(Store):
         topic = self.topics.get(topic_uid)
         return _page(self.engine.select_owned(topic, producer_group, after, limit + 1), limit)
 
-    def next_ts(self, topic_uid: int, ranges: Sequence[BucketRange]) -> int | None:
+    def next_times(
+        self, topic_uid: int, shares: Sequence[Sequence[BucketRange]]
+    ) -> list[int | None]:
         topic = self.topics.known(topic_uid)
-        ts = self.engine.next_ts(topic, merge_ranges(ranges, topic.settings.buckets))
-        if ts is None:
+        merged = [merge_ranges(ranges, topic.settings.buckets) for ranges in shares]
+        found = self.engine.next_times(topic, merged)
+        if all(ts is None for ts in found):
             self.topics.get(topic_uid)  # nothing is there, or the topic was deleted
-        return ts
+        return found
 
     def count(
         self, topic_uid: int, ranges: Sequence[BucketRange], *, start: int, end: int, now_ms: int

@@ -168,6 +168,8 @@ CELLS = {
     "reach": 500,
     "share": 32,
 }
+_SHARES = {**CELLS, "share": list(range(1, STRIPES + 1))}
+"""One cell each."""
 RESERVE = CELLS | _LEASE | {"now": NOW, "since": 0, "max_attempts": 20, "max_lateness_ms": None}
 _NEWS = {
     "topic": TOPIC,
@@ -198,6 +200,13 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "create": _NEWS,
     "notify": {"payload": f"{TOPIC}:{NOW}"},
     "reserve": RESERVE,
+    "reserve_for": RESERVE
+    | _SHARES
+    | {
+        "most": [4] * STRIPES,
+        "consumers": [f"c{stripe}" for stripe in range(STRIPES)],
+        "sessions": [f"i/p.{stripe}" for stripe in range(STRIPES)],
+    },
     "lease": _ITEMS | _LEASE,
     "resume": _LOOK | {"now": NOW},
     **dict.fromkeys(
@@ -208,7 +217,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "select_held": _LOOK,
     "scan_held": _LOOK,
     "select_owned": _LOOK,
-    "next_ts": CELLS,
+    "next_times": _SHARES,
     "forecast": CELLS | _SPAN,
     "scan": _CELL | _SPAN | {"after": "m2"},
     "dead_letters": _LOOK,
@@ -243,7 +252,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
 # The indexes of messages by which each query finds them. Queries that are not here read no messages.
 
 _OF_BOTH: dict[str, frozenset[str]] = {
-    **dict.fromkeys(["select", "next_ts", "forecast", "scan"], frozenset({"messages_due"})),
+    **dict.fromkeys(["select", "forecast", "scan"], frozenset({"messages_due"})),
     **dict.fromkeys(["select_held", "scan_held"], frozenset({"messages_held"})),
     "select_owned": frozenset({"messages_owned"}),
     "dead_letters": frozenset({"messages_dead"}),
@@ -268,7 +277,8 @@ POSTGRES_INDEXES: dict[str, frozenset[str]] = {
         frozenset({"messages_pkey"}),
     ),
     **_OF_BOTH,
-    "reserve": frozenset({"messages_due", "messages_pkey"}),
+    **dict.fromkeys(["reserve", "reserve_for"], frozenset({"messages_due", "messages_pkey"})),
+    "next_times": frozenset({"messages_due"}),
     "resume": frozenset({"messages_held", "messages_pkey"}),
     "purge_marks": frozenset({"messages_gone", "messages_pkey"}),
     "purge_dead": frozenset({"messages_dead", "messages_pkey"}),
@@ -291,7 +301,7 @@ SQLITE_INDEXES: dict[str, frozenset[str]] = {
     ),
     **dict.fromkeys(["take", "dead_letter", "resume"], frozenset({BY_NUMBER})),
     **_OF_BOTH,
-    "due": frozenset({"messages_due"}),
+    **dict.fromkeys(["due", "next_ts"], frozenset({"messages_due"})),
     "held_live": frozenset({"messages_held"}),
     "reject": frozenset({"messages_id", BY_NUMBER}),
     "purge_marks": frozenset({"messages_gone", BY_NUMBER}),

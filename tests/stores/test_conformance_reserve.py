@@ -1,10 +1,15 @@
 """Leases by bucket ranges, and by (id, version)."""
 
+from typing import Any
+
 import pytest
 
+from chronoline.core.errors import InvalidInput, TopicNotFound
+from chronoline.core.ids import bucket_of
 from chronoline.core.message import Lease
 from chronoline.core.outcome import Grant
 from chronoline.core.ranges import BucketRange
+from chronoline.stores.contract import Recipient
 from tests.stores.line import LEASE_MS, NOW, Line, MakeLine, ids, new, words
 
 AHEAD = 100
@@ -247,3 +252,96 @@ def test_a_lapsed_lease_is_taken_over_by_id(line: Line) -> None:
     assert leased.redelivered
     assert leased.message.attempts == 1
     assert line.stale_answers(first) == {"not_holder"}
+
+
+# For several consumers at once
+
+BUCKETS = 32  # two in a stripe
+SHARES = {"a": (BucketRange(0, 3),), "b": (BucketRange(3, 4), BucketRange(20, 32)), "d": ()}
+
+
+def recipients(limit: int = 100) -> list[Recipient]:
+    return [Recipient(name, f"i/{name}.1", ranges, limit) for name, ranges in SHARES.items()]
+
+
+def reserve_for(line: Line, limit: int = 100, ahead_ms: int = 0) -> list[Grant]:
+    return line.store.reserve_for(
+        line.uid, recipients(limit), lease_ms=LEASE_MS, reserve_ahead_ms=ahead_ms, now_ms=line.now
+    )
+
+
+def fill(make_line: MakeLine) -> Line:
+    """Messages of all kinds in all buckets: due, ahead, too far ahead, held, lapsed, dead."""
+    line = make_line(buckets=BUCKETS, max_attempts=1, dedupe_ms=0)
+    for number in range(200):
+        due = NOW - 40 + number
+        line.put(f"m{number}", due=due, expires=due + 1 if number % 9 == 0 else None)
+    line.now = NOW - 30
+    line.reserve("lapses", limit=6, lease_ms=10)
+    line.reserve("holds", limit=9, lease_ms=5_000)
+    line.now = NOW
+    return line
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_joint_reservation_equals_one_for_each_consumer(make_line: MakeLine, limit: int) -> None:
+    together, apart = fill(make_line), fill(make_line)
+    grants = reserve_for(together, limit, AHEAD)
+    assert [bool(grant.leased) for grant in grants] == [True, True, False]
+    for (name, session, ranges, _), grant in zip(recipients(), grants, strict=True):
+        alone = apart.store.reserve(
+            apart.uid,
+            ranges,
+            consumer=name,
+            limit=limit,
+            lease_ms=LEASE_MS,
+            reserve_ahead_ms=AHEAD,
+            session=session,
+            now_ms=NOW,
+        )
+        assert grant.leased == alone.leased
+        assert sorted(grant.refused, key=str) == sorted(alone.refused, key=str)
+        assert grant.more == alone.more
+        held = together.store.select_held(together.uid, name, session=session, limit=200).messages
+        assert ids(held) == sorted(ids(grant.leased))
+
+
+def test_joint_reservation_leaves_other_buckets_alone(make_line: MakeLine) -> None:
+    line = fill(make_line)
+    served = {bucket for ranges in SHARES.values() for each in ranges for bucket in range(*each)}
+    leased = [each.lease.id for grant in reserve_for(line, ahead_ms=AHEAD) for each in grant.leased]
+    assert {bucket_of(each, BUCKETS) for each in leased} <= served
+    assert [each for grant in reserve_for(line, ahead_ms=AHEAD) for each in grant.leased] == []
+
+
+def test_joint_reservation_of_a_deleted_topic_is_refused(make_line: MakeLine) -> None:
+    line = fill(make_line)
+    line.drop()
+    with pytest.raises(TopicNotFound):
+        reserve_for(line)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Recipient("", "", [BucketRange(0, 1)], 1),
+        Recipient("c", "", [BucketRange(0, BUCKETS + 1)], 1),
+        Recipient("c", "", [BucketRange(0, 1)], 0),
+        Recipient("c", "x" * 10_000, [BucketRange(0, 1)], 1),
+    ],
+    ids=["name", "range", "limit", "session"],
+)
+def test_invalid_recipient_is_refused(make_line: MakeLine, bad: Recipient) -> None:
+    line = fill(make_line)
+    with pytest.raises(InvalidInput):
+        line.store.reserve_for(line.uid, [*recipients(), bad], lease_ms=LEASE_MS, now_ms=NOW)
+    assert line.store.reserve_for(line.uid, [], lease_ms=LEASE_MS, now_ms=NOW) == []
+
+
+def test_next_times_of_several_shares(make_line: MakeLine) -> None:
+    line = fill(make_line)
+    shares: list[Any] = list(SHARES.values())
+    found = line.store.next_times(line.uid, shares)
+    assert found == [line.store.next_ts(line.uid, ranges) for ranges in shares]
+    assert found[2] is None
+    assert None not in found[:2]

@@ -354,5 +354,5 @@ def test_acked_rows_do_not_slow_postgres_reads(
         with psycopg.connect(fresh.engine.database.url, autocommit=True) as connection:
             insert_postgres(connection, OLD_ROWS, NEW_ROWS)
         with used.engine.database.connection() as old, fresh.engine.database.connection() as new:
-            for name in ("next_ts", "select", "reserve"):
+            for name in ("next_times", "reserve_for", "select", "reserve"):
                 assert pages(old, name) <= pages(new, name) * 1.5 + 100, name

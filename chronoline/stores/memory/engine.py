@@ -13,7 +13,7 @@ from chronoline.core.message import DeadLetter, Message, NewMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life, Status, status_of
 from chronoline.core.topic import Topic
-from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
+from chronoline.stores.contract import Capabilities, Counts, Notice, Recipient, Watch
 from chronoline.stores.engine import (
     Answer,
     ChangedRows,
@@ -30,6 +30,7 @@ from chronoline.stores.engine import (
     Span,
     StoredRow,
     Taken,
+    request_of,
 )
 from chronoline.stores.guards import (
     explain,
@@ -263,6 +264,15 @@ class MemoryEngine(Engine[None]):
             taken = [take(entry, topic, request) for entry in ready[:limit]]
             return Reserved(taken, more=len(taken) >= limit)
 
+    def reserve_for(
+        self, topic: Topic, recipients: Sequence[Recipient], request: LeaseRequest
+    ) -> list[Reserved]:
+        with self._open():
+            return [
+                self.reserve(topic, each.ranges, each.limit, request_of(each, request))
+                for each in recipients
+            ]
+
     def lease(self, topic: Topic, wanted: ChangedRows, request: LeaseRequest) -> list[Taken]:
         taken = []
         with self._open():
@@ -339,9 +349,12 @@ class MemoryEngine(Engine[None]):
         behind = [each for each in found if each.id > after]
         return sorted(behind, key=lambda message: message.id)[:limit]
 
-    def next_ts(self, topic: Topic, ranges: Sequence[BucketRange]) -> int | None:
+    def next_times(self, topic: Topic, shares: Sequence[Sequence[BucketRange]]) -> list[int | None]:
         with self._open():
-            return min((entry.message.ts for entry in self._live(topic, ranges)), default=None)
+            return [
+                min((entry.message.ts for entry in self._live(topic, ranges)), default=None)
+                for ranges in shares
+            ]
 
     def forecast(
         self,

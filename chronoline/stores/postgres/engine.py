@@ -19,7 +19,7 @@ from chronoline.core.topic import Topic
 from chronoline.databases.postgres import NO_LISTEN, Connection, PostgresDatabase, Row, fetch
 from chronoline.databases.postgres_listener import PostgresListener
 from chronoline.databases.queries import load_queries
-from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
+from chronoline.stores.contract import Capabilities, Counts, Notice, Recipient, Watch
 from chronoline.stores.engine import (
     Answer,
     ChangedRows,
@@ -259,6 +259,23 @@ class PostgresEngine(SqlEngine[Connection]):
             reach *= _RESERVE_GROWTH
         return Reserved(taken, more, clear_ms)
 
+    def reserve_for(
+        self, topic: Topic, recipients: Sequence[Recipient], request: LeaseRequest
+    ) -> list[Reserved]:
+        values = lease_values(topic, request) | _shares(topic, [each.ranges for each in recipients])
+        values |= {
+            "most": [recipients[number - 1].limit for number in values["share"]],
+            "consumers": [each.consumer for each in recipients],
+            "sessions": [each.session or None for each in recipients],
+        }
+        found = [Reserved([], more=False) for _ in recipients]
+        for number, candidates, *row in self._run("reserve_for", values):
+            taken = found[number - 1].taken
+            if row[0] is not None:
+                taken.append(_taken(tuple(row)))
+            found[number - 1] = Reserved(taken, candidates >= recipients[number - 1].limit)
+        return found
+
     def lease(self, topic: Topic, wanted: ChangedRows, request: LeaseRequest) -> list[Taken]:
         values = lease_values(topic, request) | _columns(topic, wanted)
         return [_taken(row) for row in self._run("lease", values)]
@@ -294,9 +311,10 @@ class PostgresEngine(SqlEngine[Connection]):
         values = {"topic": topic.uid, "max_ts": max_ts} | _cells(topic, ranges, limit)
         return [read_message(row) for row in self._read("select", values)]
 
-    def next_ts(self, topic: Topic, ranges: Sequence[BucketRange]) -> int | None:
-        rows = self._read("next_ts", {"topic": topic.uid} | _cells(topic, ranges))
-        return rows[0][0] if rows else None
+    def next_times(self, topic: Topic, shares: Sequence[Sequence[BucketRange]]) -> list[int | None]:
+        rows = self._read("next_times", {"topic": topic.uid} | _shares(topic, shares))
+        times: dict[int, int] = dict(rows)
+        return [times.get(number) for number in range(1, len(shares) + 1)]
 
     def forecast(
         self,
@@ -487,6 +505,17 @@ def _cells(topic: Topic, ranges: Sequence[BucketRange], limit: int = 1) -> dict[
         "reach": limit,
         "share": -(-limit // max(1, len(cells))),
     }
+
+
+def _shares(topic: Topic, shares: Sequence[Sequence[BucketRange]]) -> dict[str, Any]:
+    """The cells of several shares as arrays, each with the number of its share, from 1."""
+    cells = [
+        (*cell, number)
+        for number, ranges in enumerate(shares, 1)
+        for cell in cells_of(ranges, topic.settings.buckets)
+    ]
+    names = ("stripe", "start", "stop", "share")
+    return {name: [cell[place] for cell in cells] for place, name in enumerate(names)}
 
 
 def _clear_ms(taken: Iterable[Taken], more: bool, now_ms: int) -> int:

@@ -125,6 +125,56 @@ WITH cell AS MATERIALIZED (
 SELECT looked.candidates, taken.*
 FROM (SELECT count(*) AS candidates FROM candidate) looked LEFT JOIN taken ON true;
 
+-- name: reserve_for
+-- Leases the oldest of the cells of each recipient, up to its limit, with their bodies, like reserve. There is a
+-- row for each recipient with candidates, to say how many there were.
+WITH cell AS MATERIALIZED (
+    SELECT * FROM unnest(%(stripe)b::smallint[], %(start)b::integer[], %(stop)b::integer[],
+        %(share)b::integer[], %(most)b::integer[]) AS c(stripe, start, stop, recipient, most)
+), candidate AS MATERIALIZED (
+    SELECT c.recipient, c.most, found.topic, found.bucket, found.id,
+        row_number() OVER (PARTITION BY c.recipient ORDER BY found.ts, found.bucket, found.id) AS place
+    FROM cell c
+    CROSS JOIN LATERAL (
+        SELECT m.topic, m.bucket, m.id, m.ts FROM chronoline.messages m
+        WHERE m.topic + 0 = %(topic)s AND m.stripe = c.stripe AND m.life = 0 AND m.ts <= %(horizon)s
+            AND m.bucket + 0 >= c.start AND m.bucket + 0 < c.stop
+            AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
+        ORDER BY m.ts, m.bucket + 0 LIMIT c.most
+    ) found
+), chosen AS MATERIALIZED (
+    SELECT m.topic, m.bucket, m.id, b.recipient, m.lock_consumer AS holder,
+        CASE
+            WHEN m.attempts + (m.lock_consumer IS NOT NULL)::integer >= %(max_attempts)s THEN 'attempts'
+            WHEN m.expires <= greatest(m.due, %(now)s) THEN 'expired'
+            WHEN m.due + %(max_lateness_ms)s::bigint < %(now)s THEN 'max_lateness'
+        END AS death
+    FROM candidate b JOIN chronoline.messages m
+        ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
+    WHERE b.place <= b.most
+        AND m.life + 0 = 0 AND (m.ts <= %(now)s OR m.lock_consumer IS NULL AND m.ts <= %(horizon)s)
+        AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+    FOR UPDATE OF m SKIP LOCKED
+), taken AS (
+    UPDATE chronoline.messages m SET
+        life = CASE WHEN chosen.death IS NULL THEN 0 ELSE 2 END,
+        ts = CASE WHEN chosen.death IS NULL THEN greatest(m.due, %(now)s) + %(lease_ms)s ELSE %(now)s END,
+        lock_consumer = CASE WHEN chosen.death IS NULL THEN (%(consumers)b::text[])[chosen.recipient] END,
+        lock_session = CASE WHEN chosen.death IS NULL THEN (%(sessions)b::text[])[chosen.recipient] END,
+        death = chosen.death,
+        attempts = m.attempts + (chosen.holder IS NOT NULL)::integer,
+        version = m.version + 1
+    FROM chosen
+    WHERE m.topic = ANY (ARRAY[chosen.topic]) AND m.bucket = chosen.bucket AND m.id = chosen.id
+    RETURNING chosen.recipient AS recipient, m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer,
+        m.version, m.attempts, m.expires, m.key, m.headers, m.body, chosen.holder, chosen.death
+)
+SELECT looked.recipient, looked.candidates, taken.id, taken.ts, taken.due, taken.bucket, taken.producer_group,
+    taken.lock_consumer, taken.version, taken.attempts, taken.expires, taken.key, taken.headers, taken.body,
+    taken.holder, taken.death
+FROM (SELECT recipient, count(*) AS candidates FROM candidate GROUP BY recipient) looked
+LEFT JOIN taken ON taken.recipient = looked.recipient;
+
 -- name: lease
 -- Leases messages by id and version.
 WITH chosen AS MATERIALIZED (
@@ -396,18 +446,19 @@ WHERE m.topic + 0 = %(topic)s AND CASE WHEN m.life = 0 THEN m.producer_group END
     AND m.id || '' > %(after)s
 ORDER BY m.id || '' LIMIT %(limit)s;
 
--- name: next_ts
--- The oldest position of some cells.
-SELECT min(found.ts)
-FROM unnest(%(stripe)b::smallint[], %(start)b::integer[], %(stop)b::integer[])
-    AS c(stripe, start, stop)
+-- name: next_times
+-- The oldest position of each share of the cells.
+SELECT c.share, min(found.ts)
+FROM unnest(%(stripe)b::smallint[], %(start)b::integer[], %(stop)b::integer[], %(share)b::integer[])
+    AS c(stripe, start, stop, share)
 CROSS JOIN LATERAL (
     SELECT m.ts FROM chronoline.messages m
     WHERE m.topic + 0 = %(topic)s AND m.stripe = c.stripe AND m.life = 0
         AND m.bucket + 0 >= c.start AND m.bucket + 0 < c.stop
     ORDER BY m.ts LIMIT 1
 ) found
-WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);
+WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+GROUP BY c.share;
 
 -- name: forecast
 -- Counts of some cells by step and status, from the index alone.

@@ -25,7 +25,7 @@ from chronoline.databases.sqlite import (
     prepare_folder,
     stop_process,
 )
-from chronoline.stores.contract import Capabilities, Counts, Notice, Result, Watch
+from chronoline.stores.contract import Capabilities, Counts, Notice, Recipient, Result, Watch
 from chronoline.stores.engine import (
     Answer,
     ChangedRows,
@@ -39,6 +39,7 @@ from chronoline.stores.engine import (
     Span,
     StoredRow,
     Taken,
+    request_of,
 )
 from chronoline.stores.guards import may_remove, passed_by_all, settled
 from chronoline.stores.notices import LocalWatch, NoticeBoard
@@ -263,15 +264,21 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
     def reserve(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
     ) -> Reserved:
-        cells = cells_of(ranges, topic.settings.buckets)
-        values = lease_values(topic, request) | {"limit": limit}
         with self.database.writing() as connection:
             if not _is_live(connection, topic):
                 return Reserved([], more=False)
-            heads = [connection.execute(_QUERIES["due"], values | c._asdict()) for c in cells]
-            chosen = _oldest(heads, lambda row: row[0], limit)
-            taken = _take(connection, {no: holder for _, no, holder in chosen}, values)
-            return Reserved(taken, more=len(taken) >= limit)
+            return _reserve(connection, topic, ranges, limit, request)
+
+    def reserve_for(
+        self, topic: Topic, recipients: Sequence[Recipient], request: LeaseRequest
+    ) -> list[Reserved]:
+        with self.database.writing() as connection:
+            if not _is_live(connection, topic):
+                return [Reserved([], more=False) for _ in recipients]
+            return [
+                _reserve(connection, topic, each.ranges, each.limit, request_of(each, request))
+                for each in recipients
+            ]
 
     def lease(self, topic: Topic, wanted: ChangedRows, request: LeaseRequest) -> list[Taken]:
         values = lease_values(topic, request)
@@ -347,15 +354,18 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
             ]
             return [read_message(row) for row in _oldest(heads, lambda row: row[1], limit)]
 
-    def next_ts(self, topic: Topic, ranges: Sequence[BucketRange]) -> int | None:
+    def next_times(self, topic: Topic, shares: Sequence[Sequence[BucketRange]]) -> list[int | None]:
+        found: list[int | None] = []
         with self.database.reading() as connection:
             if not _is_live(connection, topic):
-                return None
-            rows = [
-                connection.execute(_QUERIES["next_ts"], {"topic": topic.uid, **cell._asdict()})
-                for cell in cells_of(ranges, topic.settings.buckets)
-            ]
-            return min((ts for row in rows for (ts,) in row), default=None)
+                return [None for _ in shares]
+            for ranges in shares:
+                rows = [
+                    connection.execute(_QUERIES["next_ts"], {"topic": topic.uid, **cell._asdict()})
+                    for cell in cells_of(ranges, topic.settings.buckets)
+                ]
+                found.append(min((ts for row in rows for (ts,) in row), default=None))
+        return found
 
     def forecast(
         self,
@@ -526,6 +536,22 @@ def _at_once(connection: sqlite3.Connection, query: str, rows: Sequence[Any]) ->
 def _silent(query: str) -> str:
     """A change without its RETURNING clause, which the driver refuses for many rows."""
     return query[: query.rindex("RETURNING")]
+
+
+def _reserve(
+    connection: sqlite3.Connection,
+    topic: Topic,
+    ranges: Sequence[BucketRange],
+    limit: int,
+    request: LeaseRequest,
+) -> Reserved:
+    """Leases the oldest messages of a live topic."""
+    cells = cells_of(ranges, topic.settings.buckets)
+    values = lease_values(topic, request) | {"limit": limit}
+    heads = [connection.execute(_QUERIES["due"], values | cell._asdict()) for cell in cells]
+    chosen = _oldest(heads, lambda row: row[0], limit)
+    taken = _take(connection, {no: holder for _, no, holder in chosen}, values)
+    return Reserved(taken, more=len(taken) >= limit)
 
 
 def _take(

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from chronoline.core.errors import InvalidInput
+from chronoline.core.ids import bucket_of
 from chronoline.databases.postgres_listener import PostgresListener
 from chronoline.stores.contract import Notice, Store
 from chronoline.stores.factory import open_store
@@ -71,7 +72,7 @@ def test_quiet_store_does_not_listen(quiet: PostgresStore, monkeypatch: pytest.M
 @pytest.mark.parametrize("change", CHANGES)
 def test_own_change_is_noticed(quiet: PostgresStore, change: str) -> None:
     line = prepare(MakeLine(quiet))
-    act, due = CHANGES[change]
+    act, due, _ = CHANGES[change]
     with quiet.watch() as watch:
         drain(watch)
         act(line)
@@ -83,11 +84,11 @@ def test_change_of_another_store_is_noticed(
     quiet: PostgresStore, postgres_store: Store, change: str
 ) -> None:
     line = prepare(MakeLine(postgres_store))
-    act, due = CHANGES[change]
+    act, due, message_id = CHANGES[change]
     with quiet.watch() as watch:
         drain(watch)
         act(line)
-        assert hears(watch, line, due)
+        assert hears(watch, line, due, message_id)
 
 
 def test_create_of_another_process_is_noticed(quiet: PostgresStore, postgres_url: str) -> None:
@@ -118,7 +119,8 @@ def test_create_in_announces_as_its_store_does(
             outcomes = store.create_in(caller, line.uid, [new("a")], now_ms=NOW)
         assert words(outcomes) == ["done"]
         assert "a" in line
-    assert heard(ear) == [f"{line.uid}:{NOW}"] * announced
+    bucket = bucket_of("a", line.topic.settings.buckets)
+    assert heard(ear) == [f"{line.uid}:{NOW}:{bucket}"] * announced
 
 
 @pytest.mark.parametrize(("setting", "announced"), [(None, 1), ("on", 1), ("off", 0)])
