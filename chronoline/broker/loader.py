@@ -9,9 +9,9 @@ idle. A change of the consumers takes effect at the topic's next window; if the 
 consumer that returns before that keeps its share. Messages that were reserved for a consumer before its share
 changed stay its own.
 
-Reserving. The loader reserves for a few consumers at a time, each within its credit, the longest waiting
-first: reservations that are submitted together are committed together if the engine gains by that, and a busy
-topic does not keep others from the store.
+Reserving. The loader reserves for the consumers whose reservation is due, each within its credit, the longest
+waiting first: for up to four of them each by itself, for more by one write. So a topic with a thousand
+consumers does not keep others from the store.
 
 Pushing. A message leaves for its consumer at its due, less the travel time; in order of `due` for each
 consumer. A consumer without credit, or one that does not read, gets no pushes.
@@ -38,6 +38,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
+from typing import NamedTuple
 
 from chronoline.broker.degradation import Degradation, DegradationType
 from chronoline.broker.gate import ClosureType, TopicGate, Work
@@ -59,13 +60,14 @@ from chronoline.core.ids import bucket_of
 from chronoline.core.message import Lease, LeasedMessage, Message, NewMessage
 from chronoline.core.outcome import LEASE_IS_OVER, Grant, Outcome
 from chronoline.core.permissions import Operation
+from chronoline.core.ranges import BucketRange
 from chronoline.core.session import instance_of
 from chronoline.core.topic import Topic
 from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.alarm import Alarm
 from chronoline.runtime.clock import Clock
 from chronoline.runtime.tasks import TaskSet, supervise
-from chronoline.stores.contract import Returned, Store
+from chronoline.stores.contract import Recipient, Returned, Store
 
 logger = logging.getLogger(__name__)
 
@@ -77,9 +79,23 @@ _PAGE = 1_000
 _MOST_BUCKETS = 64
 """Of more messages the buckets are not computed: nearly all consumers have one of them."""
 _AT_ONCE = 4
+"""For more consumers than these it reserves by one write."""
+_MOST_TOGETHER = 256
 """The number of consumers of a topic for which it reserves at a time."""
 _LAST_WORK_S = 4.0
 """The longest wait of a stop for a reservation under way, and to give its messages back."""
+
+
+class Reservation(NamedTuple):
+    """A reservation, and the consumer that it is for."""
+
+    subscription: Subscription
+    command: Reserve
+
+    @property
+    def recipient(self) -> Recipient:
+        command = self.command
+        return Recipient(self.subscription.name, command.session, command.ranges, command.limit)
 
 
 class Loader:
@@ -389,7 +405,7 @@ class Loader:
                 continue
             self._deal(now_ms)
             if ready := self._ready(now_ms):
-                await asyncio.gather(*(self._reserve(*each) for each in ready))
+                await asyncio.gather(*(self._reserve(each) for each in _joined(ready)))
                 continue
             moments = [each.reserve_at(now_ms) for each in self._subscriptions.values()]
             known = [each for each in (*moments, self._deal_at(now_ms)) if each is not None]
@@ -403,52 +419,62 @@ class Loader:
         else:
             await self._to_reserve.sleep(_REST_MS / 1000)
 
-    def _ready(self, now_ms: int) -> list[tuple[Subscription, Reserve]]:
-        """The reservations that are due, a few at once; their consumers go to the end of the line."""
-        at_once: list[tuple[Subscription, Reserve]] = []
+    def _ready(self, now_ms: int) -> list[Reservation]:
+        """The reservations that are due; their consumers go to the end of the line."""
+        ready: list[Reservation] = []
+        backups = 0
         for name, subscription in tuple(self._subscriptions.items()):
             command = subscription.reserve(now_ms)
             if command is not None:
                 self._subscriptions[name] = self._subscriptions.pop(name)
-                at_once.append((subscription, command))
-                if len(at_once) == _AT_ONCE:
+                ready.append(Reservation(subscription, command))
+                backups += command.is_backup
+                if len(ready) == _MOST_TOGETHER or backups == _AT_ONCE:
                     break
-        return at_once
+        return ready
 
-    async def _reserve(self, subscription: Subscription, command: Reserve) -> None:
-        asked: list[Future[Grant]] = []
+    async def _reserve(self, joined: Sequence[Reservation]) -> None:
+        """Makes reservations by one write."""
+        asked: list[Future[list[Grant]]] = []
 
-        def submit(threads: StorageThreads) -> Future[Grant]:
+        def submit(threads: StorageThreads) -> Future[list[Grant]]:
+            command = joined[0].command  # the others have the same times
             asked.append(
                 threads.reserve(
                     self.topic.uid,
-                    command.ranges,
-                    consumer=subscription.name,
-                    limit=command.limit,
+                    [each.recipient for each in joined],
                     lease_ms=command.lease_ms,
                     reserve_ahead_ms=command.reach_ms,
-                    session=command.session,
                 )
             )
             return asked[0]
 
         try:
-            grant = await self._access.change("reserve", submit, topic=self.topic.name)
-            self._granted(subscription, command, grant)
-            next_ts: int | None = command.asked_ms
-            if not grant.leased:  # the next message is probably not far from this one
-                next_ts = await self._access.call(
-                    "next_ts",
-                    lambda store: store.next_ts(self.topic.uid, command.ranges),
-                    topic=self.topic.name,
-                )
-            subscription.completed(command, next_ts=next_ts, more=grant.more)
+            grants = await self._access.change("reserve", submit, topic=self.topic.name)
+            for (subscription, command), grant in zip(joined, grants, strict=True):
+                self._granted(subscription, command, grant)
+            answered = list(zip(joined, grants, strict=True))
+            empty = [each.command.ranges for each, grant in answered if not grant.leased]
+            next_times = iter(await self._next_times(empty))
+            for (subscription, command), grant in answered:
+                # Behind a message the next one is probably not far.
+                next_ts = command.asked_ms if grant.leased else next(next_times)
+                subscription.completed(command, next_ts=next_ts, more=grant.more)
         except BaseException as error:
-            self._not_reserved(subscription, command, asked, error)
+            self._not_reserved(joined, asked, error)
             if not isinstance(error, ChronolineError):
                 raise
         finally:
             self._to_settle.ring()
+
+    async def _next_times(self, shares: Sequence[Sequence[BucketRange]]) -> list[int | None]:
+        if not shares:
+            return []
+        return await self._access.call(
+            "next_ts",
+            lambda store: store.next_times(self.topic.uid, shares),
+            topic=self.topic.name,
+        )
 
     def _granted(self, subscription: Subscription, command: Reserve, grant: Grant) -> None:
         self._metrics.leased(self.topic.name, grant)
@@ -463,18 +489,19 @@ class Loader:
 
     def _not_reserved(
         self,
-        subscription: Subscription,
-        command: Reserve,
-        asked: Sequence[Future[Grant]],
+        joined: Sequence[Reservation],
+        asked: Sequence[Future[list[Grant]]],
         error: BaseException,
     ) -> None:
         rest_ms = _rest_ms(error)
         is_pending = bool(asked) and not asked[0].done() and not self._stopped
         if is_pending and is_unknown(error):
-            subscription.late(command, rest_ms=rest_ms, now_ms=self._clock.now_ms())
-            self._background.start(self._await_late(subscription, command, asked[0]))
+            for subscription, command in joined:
+                subscription.late(command, rest_ms=rest_ms, now_ms=self._clock.now_ms())
+            self._background.start(self._await_late(joined, asked[0]))
         else:
-            self._failed(subscription, command, error)
+            for subscription, command in joined:
+                self._failed(subscription, command, error)
         if isinstance(error, TopicNotFound):
             self.topic_deleted()
         elif isinstance(error, ChronolineError):
@@ -485,16 +512,16 @@ class Loader:
                 error,
             )
 
-    async def _await_late(
-        self, subscription: Subscription, command: Reserve, reservation: Future[Grant]
-    ) -> None:
-        """Gives its messages back when the answer comes; if it fails instead, looks them up."""
+    async def _await_late(self, joined: Sequence[Reservation], answer: Future[list[Grant]]) -> None:
+        """Gives the messages back when the answer comes; if it fails instead, looks them up."""
         try:
-            grant = await asyncio.wrap_future(reservation)
+            grants = await asyncio.wrap_future(answer)
         except Exception as error:
-            self._failed(subscription, command, error)
+            for subscription, command in joined:
+                self._failed(subscription, command, error)
         else:
-            subscription.reserved(command, grant.leased)
+            for (subscription, command), grant in zip(joined, grants, strict=True):
+                subscription.reserved(command, grant.leased)
         self._to_settle.ring()
 
     def _failed(
@@ -663,6 +690,18 @@ class Loader:
             self._to_settle.ring()
         if was_full and subscription.wanted > 0:
             self._to_reserve.ring()
+
+
+def _joined(ready: Sequence[Reservation]) -> list[list[Reservation]]:
+    """The reservations in groups, each for one write. Those in backup ranges overlap: each is by itself."""
+    if len(ready) <= _AT_ONCE:
+        return [[each] for each in ready]
+    groups: dict[object, list[Reservation]] = {}
+    for place, each in enumerate(ready):
+        command = each.command
+        alike = (command.lease_ms, command.reach_ms)
+        groups.setdefault(place if command.is_backup else alike, []).append(each)
+    return list(groups.values())
 
 
 def _rest_ms(error: BaseException) -> int:

@@ -20,7 +20,6 @@ from typing import TypeVar
 from chronoline.core.change import LEASE_OPERATIONS, Change, check_batch_size, operation_of
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Grant, Outcome
-from chronoline.core.ranges import BucketRange
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.group_commit import DEFAULT_MOST_BYTES, Committer
 from chronoline.runtime.service import Closable
@@ -98,50 +97,38 @@ class StorageThreads(Closable):
     def reserve(
         self,
         topic_uid: int,
-        ranges: Sequence[BucketRange],
-        *,
-        consumer: str,
-        limit: int,
-        lease_ms: int,
-        reserve_ahead_ms: int = 0,
-        session: str = "",
-    ) -> Future[Grant]:
-        """Makes a reservation, in a queue of its own."""
-        committer, queue = self._reserving
-        return committer.submit_one(
-            queue,
-            lambda now_ms: self._store.reserve(
-                topic_uid,
-                ranges,
-                consumer=consumer,
-                limit=limit,
-                lease_ms=lease_ms,
-                reserve_ahead_ms=reserve_ahead_ms,
-                session=session,
-                now_ms=now_ms,
-            ),
-        )
-
-    def reserve_for(
-        self,
-        topic_uid: int,
         recipients: Sequence[Recipient],
         *,
         lease_ms: int,
         reserve_ahead_ms: int = 0,
     ) -> Future[list[Grant]]:
-        """Makes the reservations of several consumers, in the same queue."""
+        """Makes the reservations of one or several consumers by one write, in a queue of their own."""
+
+        def write(now_ms: int) -> list[Grant]:
+            if len(recipients) > 1:
+                return self._store.reserve_for(
+                    topic_uid,
+                    recipients,
+                    lease_ms=lease_ms,
+                    reserve_ahead_ms=reserve_ahead_ms,
+                    now_ms=now_ms,
+                )
+            return [
+                self._store.reserve(
+                    topic_uid,
+                    ranges,
+                    consumer=consumer,
+                    limit=limit,
+                    lease_ms=lease_ms,
+                    reserve_ahead_ms=reserve_ahead_ms,
+                    session=session,
+                    now_ms=now_ms,
+                )
+                for consumer, session, ranges, limit in recipients
+            ]
+
         committer, queue = self._reserving
-        return committer.submit_one(
-            queue,
-            lambda now_ms: self._store.reserve_for(
-                topic_uid,
-                recipients,
-                lease_ms=lease_ms,
-                reserve_ahead_ms=reserve_ahead_ms,
-                now_ms=now_ms,
-            ),
-        )
+        return committer.submit_one(queue, write)
 
     def resume(
         self, topic_uid: int, consumer: str, *, after: str = "", limit: int, session: str = ""

@@ -79,7 +79,7 @@ class _Consumers:
 
 _COUNTED_AS = {
     "reserve": "reserving",
-    "next_ts": "reserving",
+    "next_times": "reserving",
     "purge": "upkeep",
     "resume": "subscribe",
 }
@@ -92,7 +92,7 @@ _COUNTED_AS = {
         ("create", False),
         ("reserve", False),
         ("reserve", True),
-        ("next_ts", False),
+        ("next_times", False),
         ("purge", False),
         ("resume", False),
         ("resume", True),

@@ -8,7 +8,7 @@ from chronoline.core.outcome import Outcome
 from chronoline.stores.contract import Capabilities, Store
 
 PATIENCE_S = 60
-WRITES = frozenset({"create", "reserve", "apply"})
+WRITES = frozenset({"create", "reserve", "reserve_for", "apply"})
 
 
 def call_name(method: str, given: Sequence[Any]) -> str:
@@ -19,9 +19,9 @@ def call_name(method: str, given: Sequence[Any]) -> str:
 class Tap:
     """Wraps a store: changes pass through here, and all other methods are those of the store.
 
-    `commits` are the changes that were asked for, as (create, reserve or the operation, number of items).
-    While `gate` is closed changes wait at it. `fail` may raise before a change is made, or return; `lose` may
-    raise after it.
+    `commits` are the changes that were asked for, as (create, reserve, reserve_for or the operation, number
+    of items). While `gate` is closed changes wait at it. `fail` may raise before a change is made, or return;
+    `lose` may raise after it.
     """
 
     def __init__(self, store: Store, capabilities: Capabilities | None = None) -> None:

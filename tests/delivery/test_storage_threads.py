@@ -20,12 +20,14 @@ from chronoline.core.errors import (
     StoreUnavailable,
     TopicNotFound,
 )
+from chronoline.core.ids import bucket_of
 from chronoline.core.message import Header, Lease, NewMessage
 from chronoline.core.outcome import Outcome
 from chronoline.core.permissions import Operation
+from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 from chronoline.delivery.storage_threads import StorageThreads
-from chronoline.stores.contract import Store
+from chronoline.stores.contract import Recipient, Store
 from tests.delivery.stores import PATIENCE_S, Tap
 
 CALLERS = 64
@@ -149,20 +151,40 @@ def test_deadline_work_takes_turns_with_bulk_work(
     ]
     deadline = threads.apply(topic.uid, [])
     assert answer(deadline) == []  # nothing to do needs no turn
-    released = threads.reserve(topic.uid, topic.all_buckets, consumer="c", limit=1, lease_ms=1_000)
+    released = threads.reserve(topic.uid, [taker(topic)], lease_ms=1_000)
     tap.gate.set()
     released.result(PATIENCE_S)
     assert [answer(each) for each in bulk] == [["done"], ["not_found"], ["not_found"]]
     assert [name for name, _ in tap.commits].index("reserve") <= 2
 
 
+def taker(topic: Topic, limit: int = 1) -> Recipient:
+    return Recipient("c", "", topic.all_buckets, limit)
+
+
+def test_one_write_reserves_for_several_consumers(
+    tap: Tap, threads: StorageThreads, topic: Topic
+) -> None:
+    answer(threads.create(topic.uid, messages("m", 9)))
+    middle = topic.settings.buckets // 2
+    halves = [BucketRange(0, middle), BucketRange(middle, topic.settings.buckets)]
+    takers = [Recipient(f"c{place}", "", [half], 9) for place, half in enumerate(halves)]
+    grants = threads.reserve(topic.uid, takers, lease_ms=1_000).result(PATIENCE_S)
+    found = [(each.lease.consumer, each.lease.id) for grant in grants for each in grant.leased]
+    wanted = {f"m-{number}" for number in range(9)}
+    assert {message_id for _, message_id in found} == wanted
+    assert all(
+        (bucket_of(message_id, topic.settings.buckets) >= middle) == (consumer == "c1")
+        for consumer, message_id in found
+    )
+    assert [name for name, _ in tap.commits] == ["create", "reserve_for"]
+
+
 def test_leases_go_through_all_their_operations(
     threads: StorageThreads, store: Store, topic: Topic
 ) -> None:
     answer(threads.create(topic.uid, messages("m", 6)))
-    grant = threads.reserve(
-        topic.uid, topic.all_buckets, consumer="c", limit=6, lease_ms=60_000
-    ).result(PATIENCE_S)
+    (grant,) = threads.reserve(topic.uid, [taker(topic, 6)], lease_ms=60_000).result(PATIENCE_S)
     leases = [each.lease for each in grant.leased]
     assert len(leases) == 6
     later = leases[0].until + 60_000
@@ -216,8 +238,8 @@ def test_deadline_thread_does_not_wait_for_bulk_work(store: Store) -> None:
     tap.fail = wait_in_creates
     created = threads.create(topic.uid, messages("m", 1))
     tap.wait_until_entered()
-    grant = threads.reserve(topic.uid, topic.all_buckets, consumer="c", limit=1, lease_ms=1_000)
-    assert grant.result(PATIENCE_S).leased == ()
+    grant = threads.reserve(topic.uid, [taker(topic)], lease_ms=1_000)
+    assert [each.leased for each in grant.result(PATIENCE_S)] == [()]
     assert not created.done()
     stuck.set()
     assert answer(created) == ["done"]
@@ -476,7 +498,7 @@ def test_cancelled_call_does_not_stop_the_thread(
 def test_cancelled_reservation_does_not_stop_the_thread(
     tap: Tap, threads: StorageThreads, topic: Topic, busy: Future[list[Outcome]]
 ) -> None:
-    given_up = threads.reserve(topic.uid, topic.all_buckets, consumer="c", limit=1, lease_ms=1_000)
+    given_up = threads.reserve(topic.uid, [taker(topic)], lease_ms=1_000)
     given_up.cancel()
     tap.gate.set()
     assert answer(busy) == ["done"]

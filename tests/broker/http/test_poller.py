@@ -479,7 +479,7 @@ def _name(message: dict[str, Any]) -> dict[str, Any]:
 
 
 class Slow:
-    """A store whose answer to `next_ts` can be delayed."""
+    """A store whose answer to `next_times` can be delayed."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -490,8 +490,8 @@ class Slow:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def next_ts(self, *given: Any) -> int | None:
-        found = self._store.next_ts(*given)
+    def next_times(self, *given: Any) -> list[int | None]:
+        found = self._store.next_times(*given)
         self.asked.set()
         self.gate.wait(60)
         return found

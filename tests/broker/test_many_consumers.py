@@ -1,0 +1,107 @@
+"""A topic with many consumers at one broker: reservations that are due together are one write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chronoline.client import TopicSettings
+from chronoline.client.aio import AsyncClient, ToSend
+from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
+from chronoline.core.ids import bucket_of
+from chronoline.stores.contract import Store
+from chronoline.stores.factory import open_store
+from chronoline.testing.postgres import PostgresServer
+from tests.broker.http.served import Served, serving
+from tests.deadline import until
+from tests.delivery.stores import Tap
+
+_CONSUMERS = 24
+_BUCKETS = 48
+_IDS = [f"m{number}" for number in range(200)]
+_DONE = OutcomeUnknown("the answer was lost")
+_NOT_DONE = StoreUnavailable("not now")
+
+
+class _Crowd:
+    """Many consumers of one topic, and who got which message."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        self.came: list[tuple[str, str, int]] = []
+
+    async def consume(self, name: str) -> None:
+        async for lease in self._client.consume("jobs", consumer=name, prefetch=2):
+            self.came.append((lease.id, name, lease.attempts))
+            await lease.ack()
+
+
+@asynccontextmanager
+async def crowded(served: Served) -> AsyncIterator[tuple[AsyncClient, _Crowd]]:
+    """A topic whose consumers all have their share."""
+    async with served.client() as client:
+        await client.create_topic("jobs", TopicSettings(window=0.1, buckets=_BUCKETS))
+        crowd = _Crowd(client)
+        names = [f"c{number:02}" for number in range(_CONSUMERS)]
+        tasks = [asyncio.ensure_future(crowd.consume(name)) for name in names]
+        await until(lambda: len(served.subscriptions) == _CONSUMERS)
+        await until(lambda: all(each.share.stop for each in served.subscriptions))
+        yield client, crowd
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'timeline.db'}"
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    return server.create_database(request.node.name)
+
+
+def play(store: Store, fault: Exception | None = None, *, after: bool = False) -> list[int]:
+    """Sends messages to a crowd; the first reservations for several consumers fail.
+
+    Returns the number of consumers of each such reservation.
+    """
+    tap: Any = Tap(store)
+    left = [fault] * 3
+
+    def fail(asked: str) -> None:
+        if asked == "reserve_for" and left and (error := left.pop()) is not None:
+            raise error
+
+    async def scene() -> None:
+        async with serving(tap, patience_s=30) as served, crowded(served) as (client, crowd):
+            setattr(tap, "lose" if after else "fail", fail)
+            await client.send_many("jobs", [ToSend(id=each, delay=0.3) for each in _IDS])
+            await until(lambda: len(crowd.came) >= len(_IDS))
+            assert sorted(message_id for message_id, *_ in crowd.came) == sorted(_IDS)
+            assert {attempts for *_, attempts in crowd.came} == {0}
+            if fault is None:
+                shares = {each.name: each.share for each in served.subscriptions}
+                assert [
+                    name
+                    for message_id, name, _ in crowd.came
+                    if not shares[name].has_any([bucket_of(message_id, _BUCKETS)])
+                ] == []
+
+    asyncio.run(scene())
+    return [items for asked, items in tap.commits if asked == "reserve_for"]
+
+
+def test_each_message_reaches_the_consumer_of_its_bucket(url: str) -> None:
+    with open_store(url) as store:
+        assert max(play(store)) > 4
+
+
+@pytest.mark.parametrize("fault", [_DONE, _NOT_DONE], ids=["unknown", "refused"])
+def test_failed_joint_reservation_costs_no_attempt(tmp_path: Path, fault: Exception) -> None:
+    with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
+        assert len(play(store, fault, after=fault is _DONE)) > 3
