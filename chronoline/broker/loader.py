@@ -2,6 +2,7 @@
 
 It is the asyncio shell of `core.delivery`: a `Subscription` is the delivery to one consumer and decides, the
 loader acts. It has three tasks: one reserves, one pushes, one settles and looks up reservations in the store.
+Each asks only the subscriptions that changed, or whose moment has come (`core.moments`).
 
 Dealing. Consumers that are connected and not busy have shares of the buckets, from a `ShareSource`; one that
 has had no credit for a whole window counts as busy, because its share would wait for it while others are
@@ -36,6 +37,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
@@ -58,6 +60,7 @@ from chronoline.core.errors import AlreadySubscribed, ChronolineError, TopicNotF
 from chronoline.core.generation import TopicMember
 from chronoline.core.ids import bucket_of
 from chronoline.core.message import Lease, LeasedMessage, Message, NewMessage
+from chronoline.core.moments import Moments
 from chronoline.core.outcome import LEASE_IS_OVER, Grant, Outcome
 from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
@@ -80,6 +83,9 @@ _MOST_BUCKETS = 64
 """Of more messages the buckets are not computed: nearly all consumers have one of them."""
 _AT_ONCE = 4
 """For more consumers than these it reserves by one write."""
+_FEW = 16
+"""With more consumers the shares are not looked at for each change of one of them."""
+_DEAL_EVERY_MS = 50
 _MOST_TOGETHER = 256
 """The number of consumers of a topic for which it reserves at a time."""
 _LAST_WORK_S = 4.0
@@ -124,9 +130,19 @@ class Loader:
         self._observed: frozenset[TopicMember] = frozenset()
         self._dealt: Mapping[str, Share] | None = None
         self._has_returned = False  # a consumer has subscribed since shares were dealt
+        # The starts of the consumers' own ranges, sorted, and those with backup ranges.
+        self._owners: list[tuple[int, Subscription]] | None = None
+        self._backups: list[Subscription] = []
+        # Dealing: whether anything changed, or a consumer did, since the last time, and when it is due again.
+        self._is_changed = self._is_touched = True
+        self._last_dealt_ms = 0
+        self._deals_at: int | None = None
         self._to_reserve = Alarm()
         self._to_push = Alarm()
         self._to_settle = Alarm()
+        self._reserves = Moments(Subscription.reserve_at)
+        self._pushes = Moments(Subscription.push_at)
+        self._chores = Moments[Subscription](Subscription.chore_at)
         # Consumers that have left, with changes that are not settled yet.
         self._leaving: list[Subscription] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -188,7 +204,7 @@ class Loader:
             lease_ms=lease_ms,
             credit=credit,
             now_ms=self._clock.now_ms(),
-            changed=self.changed,
+            changed=self._touch,
         )
         self._subscriptions[receiver.name] = subscription
         try:
@@ -235,13 +251,30 @@ class Loader:
         """Gives back the messages that were not pushed; others serve its share from the next window on."""
         if self._subscriptions.get(subscription.name) is subscription:
             del self._subscriptions[subscription.name]
+            self._owners = None
+        self._reserves.forget(subscription)
+        self._pushes.forget(subscription)
         if not subscription.closed:
             subscription.close()
             self._leaving.append(subscription)
         self.changed()
 
     def changed(self) -> None:
-        """Wakes the tasks: work may be due earlier than planned."""
+        """Wakes the tasks: work of any consumer may be due earlier than planned."""
+        self._is_changed = True
+        for subscription in (*self._subscriptions.values(), *self._leaving):
+            self._touch(subscription)
+        self._to_reserve.ring()
+        self._to_push.ring()
+        self._to_settle.ring()
+
+    def _touch(self, subscription: Subscription) -> None:
+        """Wakes the tasks: work of one consumer may be due earlier than planned."""
+        self._is_touched = True
+        if not subscription.closed:
+            self._reserves.touch(subscription)
+            self._pushes.touch(subscription)
+        self._chores.touch(subscription)
         self._to_reserve.ring()
         self._to_push.ring()
         self._to_settle.ring()
@@ -264,13 +297,28 @@ class Loader:
         A consumer that serves none of the buckets is not woken: with many consumers its reservations in vain
         would keep the store from those that find something.
         """
-        moved = [
-            subscription.noticed(due)
-            for subscription in self._subscriptions.values()
-            if subscription.covers(buckets)
-        ]
-        if any(moved):
-            self._to_reserve.ring()
+        for subscription in self._serving(buckets):
+            if subscription.noticed(due):
+                self._reserves.touch(subscription)
+                self._to_reserve.ring()
+
+    def _serving(self, buckets: Sequence[int] | None) -> Collection[Subscription]:
+        """The consumers that serve some of these buckets, as their own or as backups."""
+        if buckets is None:
+            return self._subscriptions.values()
+        if self._owners is None:
+            serving = self._subscriptions.values()
+            self._owners = sorted(
+                ((each.start, owner) for owner in serving for each in owner.ranges),
+                key=lambda entry: entry[0],
+            )
+            self._backups = [each for each in serving if each.backups.ranges]
+        found = {each: None for each in self._backups if each.covers(buckets)}
+        for bucket in buckets:
+            place = bisect_right(self._owners, bucket, key=lambda entry: entry[0])
+            if place and self._owners[place - 1][1].covers((bucket,)):
+                found[self._owners[place - 1][1]] = None
+        return found
 
     # Changes of messages by clients
 
@@ -307,7 +355,7 @@ class Loader:
             elif outcome.done or outcome.refusal in LEASE_IS_OVER:
                 subscription.forget(change)
                 if outcome.done and subscription.handled(change, self._clock.now_ms()):
-                    self.changed()
+                    self._touch(subscription)
 
     def degradation(self) -> Degradation | None:
         """Whether most consumers here return errors or are busy; None if not, or if none returns errors."""
@@ -376,11 +424,12 @@ class Loader:
         is_new = shares is not self._dealt and bool(shares or self._dealt)
         if not is_new and not self._has_returned:
             return
-        self._dealt, self._has_returned = shares, False
+        self._dealt, self._has_returned, self._owners = shares, False, None
         for name, subscription in self._subscriptions.items():
             share = shares.get(name, NO_SHARE)
             if is_new or share != subscription.dealt:
                 subscription.deal(share)
+                self._touch(subscription)
                 subscription.receiver.shared(self.topic, subscription.share)
 
     def _deal_at(self, now_ms: int) -> int | None:
@@ -401,15 +450,31 @@ class Loader:
             if (closure := self.gate.closure(Work.RESERVE)) is not None:
                 if closure.type is not ClosureType.COORDINATION:  # others see that by themselves
                     self._observe(now_ms, is_open=False)
+                self._is_changed = True  # shares are dealt anew when it opens
                 await self._rest(closure.type)
                 continue
-            self._deal(now_ms)
+            self._deal_if_due(now_ms)
             if ready := self._ready(now_ms):
                 await asyncio.gather(*(self._reserve(each) for each in _joined(ready)))
                 continue
-            moments = [each.reserve_at(now_ms) for each in self._subscriptions.values()]
-            known = [each for each in (*moments, self._deal_at(now_ms)) if each is not None]
-            await self._to_reserve.sleep(self._seconds_until(known))
+            await self._to_reserve.sleep(
+                self._seconds_until(self._reserves.next_at(now_ms), self._deals_at)
+            )
+
+    def _deal_if_due(self, now_ms: int) -> None:
+        """Deals when something changed; for the sake of single consumers, of many, not all the time."""
+        at_ms = self._deals_at
+        if self._is_touched and len(self._subscriptions) > _FEW:
+            soon = self._last_dealt_ms + _DEAL_EVERY_MS
+            at_ms = self._deals_at = soon if at_ms is None else min(at_ms, soon)
+        elif self._is_touched:
+            at_ms = now_ms
+        is_due = at_ms is not None and at_ms <= now_ms
+        if self._is_changed or is_due or now_ms < self._last_dealt_ms:
+            self._is_changed = self._is_touched = False
+            self._last_dealt_ms = now_ms
+            self._deal(now_ms)
+            self._deals_at = self._deal_at(now_ms)
 
     async def _rest(self, closed_by: ClosureType) -> None:
         """Waits a moment before it asks the gate again, or until it is woken."""
@@ -420,17 +485,15 @@ class Loader:
             await self._to_reserve.sleep(_REST_MS / 1000)
 
     def _ready(self, now_ms: int) -> list[Reservation]:
-        """The reservations that are due; their consumers go to the end of the line."""
+        """The reservations that are due, the longest waiting first."""
         ready: list[Reservation] = []
         backups = 0
-        for name, subscription in tuple(self._subscriptions.items()):
-            command = subscription.reserve(now_ms)
+        for subscription in self._reserves.due(now_ms):  # the others stay due
+            is_full = len(ready) == _MOST_TOGETHER or backups == _AT_ONCE
+            command = None if is_full else subscription.reserve(now_ms)
             if command is not None:
-                self._subscriptions[name] = self._subscriptions.pop(name)
                 ready.append(Reservation(subscription, command))
                 backups += command.is_backup
-                if len(ready) == _MOST_TOGETHER or backups == _AT_ONCE:
-                    break
         return ready
 
     async def _reserve(self, joined: Sequence[Reservation]) -> None:
@@ -465,7 +528,8 @@ class Loader:
             if not isinstance(error, ChronolineError):
                 raise
         finally:
-            self._to_settle.ring()
+            for subscription, _ in joined:
+                self._touch(subscription)
 
     async def _next_times(self, shares: Sequence[Sequence[BucketRange]]) -> list[int | None]:
         if not shares:
@@ -481,6 +545,7 @@ class Loader:
         if not subscription.reserved(command, grant.leased):
             return
         subscription.learn_sizes(grant.leased)
+        self._pushes.touch(subscription)
         self._to_push.ring()
         for outcome in grant.refused:
             logger.warning(
@@ -522,7 +587,8 @@ class Loader:
         else:
             for (subscription, command), grant in zip(joined, grants, strict=True):
                 subscription.reserved(command, grant.leased)
-        self._to_settle.ring()
+        for subscription, _ in joined:
+            self._touch(subscription)
 
     def _failed(
         self, subscription: Subscription, command: Command, error: BaseException
@@ -539,15 +605,14 @@ class Loader:
     async def _giving_back(self) -> None:
         while not self._stopped or self._leaving:
             now_ms = self._clock.now_ms()
-            self._leaving = [each for each in self._leaving if not each.is_finished]
-            deliveries = (*self._subscriptions.values(), *self._leaving)
-            for each in deliveries:
+            for each in self._chores.due(now_ms):
                 while (chore := each.next_chore(now_ms)) is not None:
                     self._background.start(self._do(each, chore))
-            moments = [each.chore_at(now_ms) for each in deliveries]
-            known = [each for each in moments if each is not None]
+            for each in [each for each in self._leaving if each.is_finished]:
+                self._leaving.remove(each)
+                self._chores.forget(each)
             if not self._stopped or self._leaving:
-                await self._to_settle.sleep(self._seconds_until(known))
+                await self._to_settle.sleep(self._seconds_until(self._chores.next_at(now_ms)))
 
     async def _do(self, subscription: Subscription, chore: Chore) -> None:
         try:
@@ -561,7 +626,7 @@ class Loader:
             self.topic_deleted()  # there is no topic to give them back to
         except Exception as error:
             self._not_done(subscription, chore, error)
-        self._to_settle.ring()
+        self._touch(subscription)
 
     def _given_back(self, leases: Sequence[Lease]) -> None:
         """Another consumer may get the messages now. The store's notice may come later, and may be lost."""
@@ -620,8 +685,9 @@ class Loader:
                 after = page.messages[-1].id
         return found
 
-    def _seconds_until(self, moments: Sequence[int]) -> float | None:
-        return self._clock.seconds_until(min(moments)) if moments else None
+    def _seconds_until(self, *moments: int | None) -> float | None:
+        known = [each for each in moments if each is not None]
+        return self._clock.seconds_until(min(known)) if known else None
 
     async def _end_if_deleted(self) -> None:
         """Without reservations, only this lookup finds that the topic was deleted."""
@@ -636,6 +702,8 @@ class Loader:
 
     def topic_deleted(self) -> None:
         """The topic was deleted: notifies its consumers. May be called twice."""
+        for left in self._leaving:
+            self._chores.forget(left)
         self._leaving.clear()
         if self.ended:
             return
@@ -645,7 +713,10 @@ class Loader:
         for subscription in self.subscriptions:
             subscription.closed = True
             subscription.receiver.ended(self.topic, reason)
+            for moments in (self._reserves, self._pushes, self._chores):
+                moments.forget(subscription)
         self._subscriptions.clear()
+        self._owners = None
         self._tell_ended(self)
 
     # Pushing
@@ -659,23 +730,17 @@ class Loader:
                     self._give_all_back()
                 await self._to_push.sleep(None if is_paused else _REST_MS / 1000)
                 continue
-            for subscription in self.subscriptions:
+            for subscription in self._pushes.due(now_ms):
                 self._push(subscription, now_ms)
-            known = [
-                moment
-                for each in self._subscriptions.values()
-                if (moment := each.push_at(now_ms)) is not None
-            ]
-            await self._to_push.sleep(self._seconds_until(known))
+            await self._to_push.sleep(self._seconds_until(self._pushes.next_at(now_ms)))
 
     def _give_all_back(self) -> None:
         """Gives messages back while the clock is off: another broker, whose clock is right, can push them."""
         for subscription in self.subscriptions:
             subscription.give_back(subscription.agenda.give_back())
-        self._to_settle.ring()
 
     def _push(self, subscription: Subscription, now_ms: int) -> None:
-        was_full, given_back = subscription.wanted <= 0, subscription.given_back
+        was_full = subscription.wanted <= 0
         ready = subscription.take_due(now_ms)
         if ready:
             subscription.receiver.push(self.topic, ready)
@@ -686,9 +751,8 @@ class Loader:
                 lease.id,
                 self.topic.name,
             )
-        if subscription.given_back > given_back:
-            self._to_settle.ring()
         if was_full and subscription.wanted > 0:
+            self._reserves.touch(subscription)
             self._to_reserve.ring()
 
 

@@ -132,6 +132,7 @@ class Loaders:
         if self._gate.closure(Work.FORGET) is None:
             for subscription in self.subscriptions:
                 subscription.forget_lapsed(now_ms)
+        self.moved()  # a consumer on trial may get its next message
 
     async def stop(self) -> None:
         self._pipes.stop()

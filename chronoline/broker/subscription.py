@@ -13,7 +13,7 @@ from chronoline.core.dealer import NO_SHARE, Share
 from chronoline.core.delivery import RESERVE_ROWS, Delivery, DeliveryOptions
 from chronoline.core.generation import TopicMember
 from chronoline.core.limits import MAX_HEADER_BYTES, MAX_KEY_BYTES
-from chronoline.core.message import LeasedMessage
+from chronoline.core.message import Lease, LeasedMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.session import Session
 from chronoline.core.topic import Topic
@@ -89,7 +89,7 @@ class Subscription(Delivery):
         lease_ms: int,
         credit: int,
         now_ms: int,
-        changed: Callable[[], None],
+        changed: Callable[[Subscription], None],
     ) -> None:
         """`changed` wakes the loader."""
         self._largest_bytes = topic.settings.largest_body_bytes + MAX_KEY_BYTES + MAX_HEADER_BYTES
@@ -108,7 +108,7 @@ class Subscription(Delivery):
         )
         self.topic = topic
         self.receiver = receiver
-        self.changed = changed
+        self._changed = changed
         self.dry_ms = now_ms if credit <= 0 else None
         """The moment since which it has no credit."""
         self.dealt = NO_SHARE
@@ -131,6 +131,15 @@ class Subscription(Delivery):
     def share(self) -> BucketRange:
         """The first of its own ranges, for display."""
         return self.ranges[0] if self.ranges else NO_BUCKETS
+
+    def changed(self) -> None:
+        """Wakes the loader: work for this consumer may be due earlier than planned."""
+        self._changed(self)
+
+    def give_back(self, leases: Sequence[Lease]) -> None:
+        super().give_back(leases)
+        if leases:
+            self.changed()
 
     def deal(self, share: Share) -> None:
         """Reserves in the ranges of this share from now on."""

@@ -227,7 +227,7 @@ def test_reservation_is_bounded_by_memory(largest_body_bytes: int, most: int) ->
     settings = TopicSettings(largest_body_bytes=largest_body_bytes).in_ms()
     topic = Topic(uid=1, name="t", settings=settings)
     subscription = Subscription(
-        topic, _Deaf(), lease_ms=1_000, credit=10_000, now_ms=0, changed=lambda: None
+        topic, _Deaf(), lease_ms=1_000, credit=10_000, now_ms=0, changed=lambda _: None
     )
     subscription.agenda.largest_bytes = 1  # the last ones were tiny
     assert 1 <= subscription.wanted <= most
