@@ -757,7 +757,7 @@ class Loader:
 
 
 def _joined(ready: Sequence[Reservation]) -> list[list[Reservation]]:
-    """The reservations in groups, each for one write. Reservations in backup ranges overlap, and stay single."""
+    """The reservations in groups, each for one write. Backup ranges overlap: each reservation is single."""
     if len(ready) <= _AT_ONCE:
         return [[each] for each in ready]
     groups: dict[object, list[Reservation]] = {}

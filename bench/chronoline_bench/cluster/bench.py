@@ -98,8 +98,10 @@ def _notes() -> tuple[str, ...]:
 
 
 @contextmanager
-def _cluster(session: Session, name: str, brokers: int) -> Iterator[LocalCluster]:
-    with LocalCluster(session.folder / name, brokers) as cluster:
+def _cluster(
+    session: Session, name: str, brokers: int, settings: Sequence[str] = ()
+) -> Iterator[LocalCluster]:
+    with LocalCluster(session.folder / name, brokers, settings) as cluster:
         yield cluster
 
 
@@ -250,9 +252,11 @@ def report_lateness(session: Session, sizes: LatenessSizes, three: Steady, one: 
 
 def measure_connected(session: Session, sizes: ConnectedSizes) -> None:
     names = _names(sizes.consumers)
+    # A stream for each consumer, and some for those that send and ask.
+    room = f"limits.connections={sizes.consumers + 2 * sizes.clients}"
     with (
         session.show.work("many consumers at one broker", 1),
-        _cluster(session, "connected", 1) as cluster,
+        _cluster(session, "connected", 1, [room]) as cluster,
     ):
         idle_mib = sum(each.memory_info().rss for each in family(*_pids(cluster))) / 2**20
         load = ClusterLoad(
