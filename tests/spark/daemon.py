@@ -54,27 +54,26 @@ _SHARED = (
 _PLANNING = ("pyspark.sql.worker.plan_data_source_read", "pyspark_chronoline_log")
 
 
-def serve_forks(path: str, parent_pid: int) -> None:
-    """Forks a process for each request at the socket, until the parent ends. Only the children return."""
+def serve_forks(path: str, parent_pid: int) -> NoReturn:
+    """Forks a process for each request at the socket, until the parent ends."""
     for number in (0, 1):  # the parent's, for Spark
         os.dup2(os.open(os.devnull, os.O_RDWR), number)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children
-    with socket.socket(socket.AF_UNIX) as door:
-        try:
-            door.bind(path)
-        except OSError:  # another one serves this JVM
-            os._exit(0)
-        door.listen()
-        while os.getppid() == parent_pid:
-            if select.select([door], [], [], _LOOK_EVERY_S)[0]:
-                line, _ = door.accept()
-                if os.fork() == 0:
-                    break
-                line.close()
-        else:
-            os._exit(0)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    become(line)
+    door = socket.socket(socket.AF_UNIX)
+    try:
+        door.bind(path)
+    except OSError:  # another one serves this JVM
+        os._exit(0)
+    door.listen()
+    while os.getppid() == parent_pid:
+        if select.select([door], [], [], _LOOK_EVERY_S)[0]:
+            line, _ = door.accept()
+            if os.fork() == 0:
+                door.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                become(line)
+            line.close()
+    os._exit(0)
 
 
 def become(line: socket.socket) -> NoReturn:
