@@ -65,6 +65,7 @@ $(RESULTS):
 fetch:
 	@$(BIN)/python -m chronoline_bench.servers.jars || echo "== tests that need jars are skipped"
 	@$(BIN)/python -m chronoline_bench.servers.java || echo "== Spark starts more slowly"
+	@$(BIN)/python -m chronoline_bench.servers.kafka || echo "== Kafka starts more slowly"
 
 torture: setup ## Break processes at work and judge the history (SCENES=brokers SECONDS=600 SEED=1 KEEP=FOLDER)
 	@$(BIN)/python -m tests.torture $(SCENES) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(KEEP),--keep $(KEEP))

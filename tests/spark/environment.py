@@ -41,11 +41,14 @@ def python_of_workers(folder: Path) -> str:
     program = folder / "python"
     if program.exists():  # perhaps it is being started
         return str(program)
+    client, python = ROOT / "tests" / "spark" / "fork_client.py", shlex.quote(sys.executable)
     program.write_text(
         "#!/bin/sh\n"
         f"export PYTHONPATH={shlex.quote(str(ROOT))} OPENBLAS_NUM_THREADS=1\n"
-        'if [ "$1 $2" = "-m pyspark.daemon" ]; then shift 2; set -- -m tests.spark.daemon "$@"; fi\n'
-        f'exec {shlex.quote(sys.executable)} "$@"\n'
+        'case "$1 $2" in "-m pyspark.daemon" | "-m pyspark.sql.streaming.python_streaming_source_runner")\n'
+        f'  shift; exec {python} -I -S {shlex.quote(str(client))} "$(dirname "$0")/$PPID" {python} "$@"\n'
+        "esac\n"
+        f'exec {python} "$@"\n'
     )
     program.chmod(0o755)
     return str(program)

@@ -29,6 +29,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+import chronoline.spark  # noqa: F401 - it refuses a Spark that is too old
 from chronoline.core.errors import (
     ChronolineError,
     InvalidInput,
@@ -65,7 +66,6 @@ from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.metrics import MetricsServer
 from chronoline.runtime.process_folder import ProcessFolder
 from chronoline.runtime.service import Closable
-from chronoline.spark import register
 from chronoline.stores.factory import open_store
 from chronoline.stores.members import Member, lane_group, life_ms, pipe_group, pipe_members
 
@@ -116,7 +116,6 @@ class Pipe(Closable):
         problems = session_problems(self._spark, settings)
         if problems:
             raise InvalidInput("Spark cannot serve this pipe: " + "; ".join(problems))
-        register(self._spark)
         self._store = opened.enter_context(open_store(settings.store))
         self.topic = self._store.ensure_topic(
             settings.name, topic_settings(settings), now_ms=self._clock.now_ms()

@@ -85,8 +85,9 @@ def _make_session(settings: PipeSettings) -> SparkSession:
 def _own_conf(settings: PipeSettings, *, is_local: bool) -> dict[str, str]:
     options = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
     if is_local:
-        # All processes share a few cores: this collector and this compiler use few threads.
-        options += " -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+        # All processes share a few cores: this collector and this compiler use few threads, and loading
+        # classes at the start causes no full collections.
+        options += " -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m"
     return {
         "spark.app.name": f"chronoline pipe {settings.name}",
         "spark.ui.enabled": "false",

@@ -13,7 +13,7 @@ from chronoline.core.errors import ChronolineError, MissingExtra
 from chronoline_bench.servers import java
 from tests.conftest import miss
 
-SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m"
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 from chronoline.core.errors import ChronolineError, MissingExtra
+from chronoline_bench.servers import kafka
 from chronoline_bench.servers.kafka import KafkaServer
 
 
@@ -65,3 +66,13 @@ def test_a_missing_java_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(MissingExtra, match="a Kafka server for tests needs Java 17"):
         KafkaServer(tmp_path / "data").start()
+
+
+@pytest.mark.usefixtures("kafka_server")  # which is not tested where its parts are missing
+def test_kafka_takes_its_classes_from_the_archive(tmp_path: Path) -> None:
+    server = KafkaServer(tmp_path / "data")
+    kafka.make_archive()
+    server.jvm_options = (f"-Xlog:class+load:file={tmp_path}/classes.log",)
+    with server:
+        loaded = (tmp_path / "classes.log").read_text()
+    assert "kafka.server.KafkaRaftServer source: shared objects file (top)" in loaded

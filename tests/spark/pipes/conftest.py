@@ -6,7 +6,9 @@ import pytest
 
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.servers.kafka import KafkaServer
+from tests.conftest import running
 from tests.spark.pipes.places import Embedded, OnServers, Place
+from tests.spark.pipes.secured import SecuredKafkaServer
 
 
 @pytest.fixture(scope="module", params=["embedded", "servers"])
@@ -31,3 +33,9 @@ def servers(kafka_server: KafkaServer, postgres_server: PostgresServer) -> Itera
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
     with Embedded(tmp_path_factory.mktemp("embedded")) as place:
         yield place
+
+
+@pytest.fixture(scope="session")
+def spare_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafkaServer]:
+    """For tests that stop and start it, and for those that need its second door."""
+    yield from running(SecuredKafkaServer(tmp_path_factory.mktemp("spare-kafka") / "data"))

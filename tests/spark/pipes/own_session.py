@@ -1,4 +1,8 @@
-"""A program that makes a session, serves a pipe on it and stops it; it prints what it saw, as JSON."""
+"""A program that runs a command, then makes a session, serves a pipe on it and stops it.
+
+`python -m tests.spark.pipes.own_session FLAGS pipe run …`: the command begins in a fresh process. The session
+after it has the JVM that the command started. At the end it prints what it saw, as JSON.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,22 @@ import json
 import signal
 import sys
 
+from chronoline.cli.main import run
 from chronoline.core.errors import InvalidInput
 from chronoline.pipe.settings import PipeSettings
 from chronoline.pipe.spark.pipe import Pipe
 from chronoline.pipe.spark.session import build_session, count_slots
 from tests.spark.pipes.places import PATIENCE_S
 from tests.spark.pipes.scene import until
+
+
+def run_command(arguments: list[str]) -> None:
+    sys.argv = ["chronoline", *arguments]
+    try:
+        run()
+    except SystemExit as ended:
+        if ended.code:
+            raise
 
 
 def main(flags: str) -> None:
@@ -46,4 +60,6 @@ def main(flags: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    own, *command = sys.argv[1:]
+    run_command(command)
+    main(own)

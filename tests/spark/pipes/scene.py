@@ -7,18 +7,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from chronoline.core.errors import StoreUnavailable
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import DeadLetter
 from chronoline.core.topic import Topic
+from chronoline.pipe.claims import source_name
 from chronoline.pipe.inputs import open_input
 from chronoline.pipe.settings import PipeSettings
 from chronoline.pipe.status import PipeStatus, read_status
 from chronoline.runtime.service import Closable
 from chronoline.stores.factory import open_store
-from chronoline.stores.inputs import Tally
+from chronoline.stores.inputs import InputAccount, Tally
 from tests.spark.pipes.places import PATIENCE_S, Header, Place, Record, numbers
 
 ID, DEADLINE, ACTION = "chronosMessageId", "chronosDeadline", "chronosAction"
@@ -150,13 +152,23 @@ class Scene(Closable):
     def status(self, **more: Any) -> PipeStatus:
         return read_status(self.settings(**more), self.store, now_ms())
 
+    @cached_property
+    def _source(self) -> str:
+        """The name of the input in the store. A status asks the input each time, which opens a client."""
+        settings = self.settings()
+        with open_input(settings.input, self.name) as source:
+            return source_name(settings, source.identity())
+
+    def _accounts(self) -> list[InputAccount]:
+        return self.store.input_accounts(self._source)
+
     @property
     def tally(self) -> Tally:
-        return self.status().tally
+        return sum((each.tally for each in self._accounts()), Tally())
 
     def holders(self) -> set[str | None]:
         """The nodes that take in its partitions, and None if one is nobody's."""
-        return {each.account.holder for each in self.status().partitions}
+        return {each.holder for each in self._accounts()}
 
     def waiting(self) -> dict[str, str]:
         """Ids by tag, of what is on the timeline."""
@@ -236,9 +248,7 @@ class Scene(Closable):
         settings = self.settings()
         with open_input(settings.input, self.name) as source:
             latest = source.latest()
-        positions = {
-            each.account.partition: each.account.position for each in self.status().partitions
-        }
+        positions = {each.partition: each.position for each in self._accounts()}
         assert positions == latest
 
 

@@ -16,7 +16,6 @@ from chronoline.pipe.spark.pipe import Pipe
 from chronoline.runtime.child_process import Server
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.servers.kafka import KafkaServer
-from tests.conftest import running
 from tests.spark.pipes.places import OnServers, Place
 from tests.spark.pipes.scene import Scene, now_ms, over, spread, until
 
@@ -26,23 +25,18 @@ HOLD_MS = 1_500
 
 
 @pytest.fixture(scope="module")
-def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    yield from running(KafkaServer(tmp_path_factory.mktemp("own-kafka") / "data"))
-
-
-@pytest.fixture(scope="module")
 def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     with PostgresServer(tmp_path_factory.mktemp("own-postgres") / "data") as server:
         yield server
 
 
 def test_outage_beyond_the_hold_time_loses_nothing(
-    own_kafka: KafkaServer, own_postgres: PostgresServer, spark: SparkSession
+    spare_kafka: KafkaServer, own_postgres: PostgresServer, spark: SparkSession
 ) -> None:
-    with OnServers(own_kafka, own_postgres) as place, Scene(place) as scene:
+    with OnServers(spare_kafka, own_postgres) as place, Scene(place) as scene:
         settings = scene.settings(hold_ms=HOLD_MS, dead_letters=place.table(scene.dead_letters))
         with Pipe(settings, spark) as pipe:
-            for server in (own_postgres, own_kafka):
+            for server in (own_postgres, spare_kafka):
                 tags = scene.send_all(spread(scene, f"{server.name}-", over(6_000, 300)))
                 scene.wait_out(tags[:20])
                 _be_away(server)

@@ -15,7 +15,6 @@ from chronoline.pipe.kafka import KafkaTopic
 from chronoline.pipe.settings import PipeSettings
 from chronoline.pipe.spark.pipe import Pipe
 from chronoline.testing.postgres import PostgresServer
-from tests.conftest import running
 from tests.spark.pipes.places import OnServers
 from tests.spark.pipes.scene import Scene, now_ms, until
 from tests.spark.pipes.secured import SecuredKafkaServer
@@ -24,8 +23,8 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafkaServer]:
-    yield from running(SecuredKafkaServer(tmp_path_factory.mktemp("secured") / "data"))
+def kafka(spare_kafka: SecuredKafkaServer) -> SecuredKafkaServer:
+    return spare_kafka
 
 
 @pytest.fixture(scope="module")
