@@ -49,6 +49,7 @@ _PREFER_S = 2.0
 """The time for an answer about preferences: a broker that takes longer is left out."""
 _ATTEMPT_S = 5.0
 """The time for the answer to a call that can be repeated at another broker."""
+_DEGRADED = "degraded"
 _QUESTIONS = frozenset(
     {
         "Carrier/Lookup",
@@ -209,16 +210,43 @@ class Brokers:
 
     async def _prefer(self, address: str, kind: pb.PreferRequest.Kind, topic_uid: int) -> list[str]:
         asked = pb.PreferRequest(topic_uid=topic_uid, kind=kind, rack=self.rack)
-        found = await self.at(address).call(
-            "Overseer/Prefer", asked, pb.PreferredBrokers.FromString, _PREFER_S
-        )
-        addresses = [each.address for each in found.brokers]
+        found = await self._ask_preference(address, asked)
         # A broker that is alone may listen under a name that its clients cannot use.
-        if len(addresses) < 2:  # noqa: PLR2004 - itself and another
+        others = [each for each in found.brokers if each.id != found.answered_by]
+        if not others or (not found.answered_by and len(others) == 1):
             return []
-        preferred = list(filter(self.accepts, addresses))
+        preferred = [each.address for each in found.brokers if self.accepts(each.address)]
         self.book.learn(preferred)
         return preferred
+
+    async def _ask_preference(self, address: str, asked: pb.PreferRequest) -> pb.PreferredBrokers:
+        return await self.at(address).call(
+            "Overseer/Prefer", asked, pb.PreferredBrokers.FromString, _PREFER_S
+        )
+
+    async def healthy_one(
+        self, suggested: str, here: str, kind: pb.PreferRequest.Kind, topic_uid: int
+    ) -> str:
+        """A broker that calls itself healthy: the suggested one, or another; empty if there is none.
+
+        A degraded broker suggests by the last that it saw of the others, which can be as degraded by now.
+        """
+        asked = pb.PreferRequest(topic_uid=topic_uid, kind=kind, rack=self.rack, only_look=True)
+        for address in self.book.order(_now_s(), [suggested]):
+            if address == here:
+                continue
+            try:
+                found = await self._ask_preference(address, asked)
+            except (aio.AioRpcError, ChannelGivenUp) as error:
+                if _is_away(error):
+                    self.failed(address)
+                elif _is_earlier_version(error):
+                    return address
+            else:
+                own = [each.health for each in found.brokers if each.id == found.answered_by]
+                if not found.answered_by or (own and own[0] != _DEGRADED):
+                    return address
+        return ""
 
     async def ask(
         self,
@@ -294,6 +322,11 @@ class Brokers:
 
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _is_earlier_version(error: aio.AioRpcError | ChannelGivenUp) -> bool:
+    """Whether the broker does not know the method."""
+    return isinstance(error, aio.AioRpcError) and error.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 def _is_away(error: aio.AioRpcError | ChannelGivenUp) -> bool:

@@ -97,6 +97,11 @@ class FakeBroker:
         """The addresses in its welcome."""
         self.preferred: list[str] = []
         """The answer to a question about preferences; if empty, the method is unknown."""
+        self.health = "healthy"
+        """Its own health in that answer."""
+        self.names_itself = True
+        """Whether that answer says which broker gives it; one of an earlier version does not."""
+        self.questions: list[pb.PreferRequest] = []
         self.hellos: list[pb.Hello] = []
         self.streams: list[FakeStream] = []
         self._news = asyncio.Event()
@@ -180,10 +185,19 @@ class FakeBroker:
     async def _topic(self, asked: pb.GetTopicRequest, _: Any) -> pb.Topic:
         return pb.Topic(uid=TOPIC_UID, name=asked.name)
 
-    async def _prefer(self, _: pb.PreferRequest, context: Any) -> pb.PreferredBrokers:
+    async def _prefer(self, asked: pb.PreferRequest, context: Any) -> pb.PreferredBrokers:
+        self.questions.append(asked)
+        self._news.set()
         if not self.preferred:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown")
-        return pb.PreferredBrokers(brokers=[pb.Broker(address=each) for each in self.preferred])
+        brokers = [
+            pb.Broker(
+                id=each, address=each, health=self.health if each == self.address else "healthy"
+            )
+            for each in self.preferred
+        ]
+        answered_by = self.address if self.names_itself else ""
+        return pb.PreferredBrokers(brokers=brokers, answered_by=answered_by)
 
     def _serve(self, reply_type: Any) -> Any:
         async def serve(frames: AsyncIterator[Any], context: Any) -> None:
@@ -212,6 +226,7 @@ class FakeBroker:
         match frame.WhichOneof("what"):
             case "hello":
                 self.hellos.append(frame.hello)
+                self._news.set()
                 if self.answer_hello is not None:
                     await stream.reply(seq=frame.seq, failure=self.answer_hello)
                 elif not self.silent:

@@ -237,6 +237,77 @@ def test_move_lets_requests_under_way_be_answered() -> None:
     asyncio.run(play())
 
 
+def test_consumer_that_is_not_accepted_goes_to_another_broker() -> None:
+    async def play() -> None:
+        async def try_again(stream: FakeStream, frame: Any) -> None:
+            await stream.failure(frame.seq, "try_again", "store_unavailable", retry_after_ms=100)
+
+        async with _two() as (one, other), one.client(timeout=60) as client:
+            one.answer = try_again
+            stream = await client.subscribe(["t"])
+            assert stream.address == other.address
+
+    asyncio.run(play())
+
+
+async def _send_away(broker: FakeBroker, to: str) -> None:
+    await broker.streams[-1].reply(move_to=pb.MoveTo(reason="degraded", address=to))
+
+
+def test_stream_stays_where_it_is_if_the_other_broker_is_degraded_too() -> None:
+    async def play() -> None:
+        async with _two() as (one, other), one.client() as client:
+            one.preferred = [one.address, other.address]
+            other.preferred, other.health = [one.address, other.address], "degraded"
+            await client.send("t", id="a")
+            for times in (1, 2):  # the second question comes after the first was decided
+                await _send_away(one, other.address)
+                await other.until(lambda: len(other.questions) == times)  # noqa: B023 - awaited here
+            assert all(each.only_look for each in other.questions)
+            assert await client.send("t", id="b") == "b"
+            assert other.hellos == []
+            other.health = "healthy"
+            await _send_away(one, other.address)
+            await other.until(lambda: bool(other.hellos))
+
+    asyncio.run(play())
+
+
+def test_stream_leaves_a_degraded_broker_for_one_that_answers() -> None:
+    async def play() -> None:
+        (dead,) = free_addresses(1)
+        async with _two() as (one, other), one.client() as client:
+            one.preferred = [one.address, other.address]
+            other.preferred = [dead, other.address]
+            await client.send("t", id="a")
+            await _send_away(one, dead)
+            await other.until(lambda: bool(other.hellos))
+
+    asyncio.run(play())
+
+
+def test_only_carrier_is_found_by_way_of_an_overseer() -> None:
+    async def play() -> None:
+        async with FakeBroker() as overseer, FakeBroker() as carrier, overseer.client() as client:
+            overseer.preferred = [carrier.address]
+            assert await client.send("t", id="a") == "a"
+            assert overseer.hellos == []
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("names_itself", [True, False])
+def test_broker_that_is_alone_is_used_under_the_given_address(names_itself: bool) -> None:
+    async def play() -> None:
+        async with FakeBroker() as broker, broker.client() as client:
+            broker.preferred, broker.names_itself = ["10.255.255.1:1"], names_itself
+            own, broker.address = broker.address, "10.255.255.1:1"  # as it knows itself
+            assert await client.send("t", id="a") == "a"
+            broker.address = own
+
+    asyncio.run(play())
+
+
 def test_broker_that_comes_later_is_learned() -> None:
     async def play() -> None:
         async with FakeBroker() as one, FakeBroker() as other, one.client() as client:
