@@ -133,7 +133,10 @@ class ClientPlacement:
     def prefer(
         self, topic: str, kind: ClientKind, rack: str, now_ms: int, *, only_look: bool = False
     ) -> list[KnownBroker]:
-        """The brokers that a client should try, in order. It counts at the first one, unless it only looks."""
+        """The brokers that a client should try, in order.
+
+        It counts at the first one, unless it only looks.
+        """
         states = self._states(now_ms)
         names = preferred_brokers(topic, states.values(), kind=kind, rack=rack)
         if names and not only_look:
@@ -162,7 +165,7 @@ class ClientPlacement:
     def moves(
         self, consumers: Mapping[str, int], producers: int, now_ms: int
     ) -> list[SuggestedMove]:
-        """The moves to suggest now, to the streams of this broker: its consumers by topic, and its producers."""
+        """The moves to suggest now to the streams of this broker: consumers by topic, and producers."""
         states = self._states(now_ms)
         if self._me in states:
             states[self._me] = _with_streams(states[self._me], consumers, producers)

@@ -33,13 +33,18 @@ from chronoline.core.errors import (
     BrokerUnavailable,
     ChronolineError,
     ClientClosed,
+    CoordinationUnavailable,
     InvalidInput,
     NodeBusy,
     OutcomeUnknown,
+    StoreBusy,
+    StoreFull,
     StoreUnavailable,
+    TooMuch,
     WrongBroker,
 )
 from chronoline.runtime.backoff import Backoff, Waits
+from chronoline.wire.codes import FailureKind
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 BACKOFF = Backoff(0.05, 2.0, spread=0.5)
@@ -259,9 +264,10 @@ class Brokers:
     ) -> Answer:
         """One request, one answer. Raises the error of the broker.
 
-        While a known broker, or its store, is unavailable, the request is repeated until the time-out, at
-        another broker if there is one. A request that is not `repeatable` is repeated only if the broker
-        answered that nothing was changed, or was not reached. If a broker lacks the role, another is asked.
+        A request that was not answered, or of which the broker says that it may succeed later, is repeated
+        until the time-out; at another broker, if there is one and this one cannot do its work. A request that
+        is not `repeatable` is repeated only if the broker answered that nothing was changed, or was not
+        reached. If a broker lacks the role, another is asked.
         """
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + timeout_s
@@ -278,9 +284,11 @@ class Brokers:
             try:
                 found = await connection.call(method, question, answer, attempt_s)
             except ChannelGivenUp as error:
-                known, answers = error, False
+                known, answers, worth = error, False, True
             except aio.AioRpcError as error:
-                known, answers = connection.error_of(error), failure_in(error) is not None
+                known, failure = connection.error_of(error), failure_in(error)
+                answers = failure is not None
+                worth = _is_worth_repeating(known, failure)
                 if answers:
                     answered = known
                 elif answered is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -296,14 +304,13 @@ class Brokers:
             self.reached |= answers
             is_wrong = isinstance(known, WrongBroker)
             wrong |= {connection.address} if is_wrong else set()
-            if not answers or isinstance(known, BrokerUnavailable):
+            is_failed = not answers or _is_cut_off(known)
+            if is_failed:
                 self.failed(connection.address)
-            worth = isinstance(known, BrokerUnavailable | StoreUnavailable | NodeBusy) or (
-                repeatable and isinstance(known, OutcomeUnknown)
-            )
+            worth |= repeatable and isinstance(known, OutcomeUnknown)
             has_next = self.has_others and not self.all_failed and loop.time() < give_up_s
             has_role_elsewhere = is_wrong and not wrong.issuperset(self.book.known)
-            if (worth and not answers and has_next) or has_role_elsewhere:
+            if (worth and is_failed and has_next) or has_role_elsewhere:
                 continue  # at another broker, at once
             rest_s = waits.after(known)
             if not (worth and self.reached) or loop.time() + rest_s >= give_up_s:
@@ -322,6 +329,21 @@ class Brokers:
 
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _is_worth_repeating(error: ChronolineError, failure: pb.Failure | None) -> bool:
+    """Whether the same request may succeed later. A request that is too large never does."""
+    if failure is None:
+        return isinstance(error, BrokerUnavailable)
+    is_too_large = isinstance(error, TooMuch) and not isinstance(error, NodeBusy)
+    return failure.kind == FailureKind.TRY_AGAIN.value and not is_too_large
+
+
+def _is_cut_off(error: ChronolineError) -> bool:
+    """Whether another broker may do what this one cannot. A store that is full or locked is so for all."""
+    if isinstance(error, StoreUnavailable):
+        return not isinstance(error, StoreBusy | StoreFull)
+    return isinstance(error, BrokerUnavailable | CoordinationUnavailable)
 
 
 def _is_earlier_version(error: aio.AioRpcError | ChannelGivenUp) -> bool:

@@ -270,6 +270,8 @@ class BrokerService(AsyncService):
             await asyncio.sleep(self._upkeep_every_s)
             self.parts.loaders.tidy()
             await self.parts.degradation.keep_watch()
+            if self.parts.gate.store_problem:
+                self.parts.loaders.moved()
             self._describe()
             if self.parts.gate.closure(Work.PURGE) is not None or not self._pace.is_due:
                 continue

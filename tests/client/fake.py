@@ -11,6 +11,8 @@ import grpc
 from grpc import aio
 
 from chronoline.client.aio import AsyncClient
+from chronoline.core.errors import ChronolineError
+from chronoline.wire.codes import FAILURE_KEY, STATUS, failure_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 LIMITS = pb.Limits(
@@ -102,6 +104,8 @@ class FakeBroker:
         self.names_itself = True
         """Whether that answer says which broker gives it; one of an earlier version does not."""
         self.questions: list[pb.PreferRequest] = []
+        self.call_failures: list[ChronolineError] = []
+        """The answers to the next questions for a topic, before the topic itself."""
         self.hellos: list[pb.Hello] = []
         self.streams: list[FakeStream] = []
         self._news = asyncio.Event()
@@ -182,7 +186,11 @@ class FakeBroker:
         )
         await self.streams[-1].reply(push=pb.Push(topic_uid=TOPIC_UID, deliveries=deliveries))
 
-    async def _topic(self, asked: pb.GetTopicRequest, _: Any) -> pb.Topic:
+    async def _topic(self, asked: pb.GetTopicRequest, context: Any) -> pb.Topic:
+        if self.call_failures:
+            failure = failure_of(self.call_failures.pop(0))
+            failed = ((FAILURE_KEY, failure.SerializeToString()),)
+            await context.abort(STATUS[failure.kind], failure.message, failed)
         return pb.Topic(uid=TOPIC_UID, name=asked.name)
 
     async def _prefer(self, asked: pb.PreferRequest, context: Any) -> pb.PreferredBrokers:

@@ -11,7 +11,16 @@ import pytest
 
 from chronoline.client.aio import AsyncClient
 from chronoline.client.brokers import AddressBook, read_addresses
-from chronoline.core.errors import BrokerUnavailable, InvalidInput
+from chronoline.core.errors import (
+    BrokerUnavailable,
+    ChronolineError,
+    CoordinationUnavailable,
+    InvalidInput,
+    NodeBusy,
+    StoreUnavailable,
+    TopicNotFound,
+    TopicNotReady,
+)
 from chronoline.runtime.child_process import free_addresses
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.client.fake import TOPIC_UID, FakeBroker, FakeStream, delivery, done, now_ms
@@ -159,6 +168,42 @@ def test_silent_broker_is_left_for_another() -> None:
             one.deaf = True
             assert await client.send("t", id="second") == "second"
             assert [each.create.messages[0].id for each in other.of("create")] == ["second"]
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [TopicNotReady, CoordinationUnavailable, StoreUnavailable, NodeBusy, BrokerUnavailable],
+)
+def test_call_that_may_succeed_later_is_repeated(failure: type[ChronolineError]) -> None:
+    async def play() -> None:
+        async with FakeBroker() as broker, broker.client(timeout=60) as client:
+            broker.call_failures = [failure(), failure()]
+            assert (await client.topic("t")).uid == TOPIC_UID
+            assert broker.call_failures == []
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("failure", [CoordinationUnavailable, StoreUnavailable])
+def test_call_goes_to_a_broker_that_is_not_cut_off(failure: type[ChronolineError]) -> None:
+    async def play() -> None:
+        async with FakeBroker() as one, FakeBroker() as other:
+            one.call_failures = [failure() for _ in range(1_000)]
+            async with AsyncClient([one.address, other.address], timeout=60) as client:
+                assert (await client.topic("t")).uid == TOPIC_UID
+                assert len(one.call_failures) == 999
+
+    asyncio.run(play())
+
+
+def test_refused_call_is_not_repeated() -> None:
+    async def play() -> None:
+        async with FakeBroker() as broker, broker.client(timeout=60) as client:
+            broker.call_failures = [TopicNotFound()]
+            with pytest.raises(TopicNotFound):
+                await client.topic("t")
 
     asyncio.run(play())
 

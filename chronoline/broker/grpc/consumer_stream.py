@@ -88,7 +88,7 @@ class ConsumerClientStream(ClientStream[pb.ConsumerFrame, pb.ConsumerReply]):
 
     @property
     def first_topic(self) -> int | None:
-        """The topic by which its broker is chosen, as its client does: also while it is not subscribed yet."""
+        """The topic by which its client chooses a broker, also before it is subscribed."""
         return next(iter(self._subscriptions), self._asked)
 
     # Requests of the client
