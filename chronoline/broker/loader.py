@@ -323,7 +323,7 @@ class Loader:
     # Dealing
 
     def _observe(self, now_ms: int, *, is_open: bool = True) -> frozenset[TopicMember]:
-        """Shows the consumers to the source of shares. If they cannot be served here, others get their shares."""
+        """Shows the consumers to the source of shares. Others get their shares while they are not served."""
         members = {
             name: each.member(now_ms, is_open=is_open) for name, each in self._subscriptions.items()
         }

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from chronoline.broker.degradation import NOTICES, DegradationType
-from chronoline.coordination.contract import Coordination, KeyWatch
+from chronoline.coordination.contract import Coordination, KeyWatch, View
 from chronoline.coordination.membership import (
     BROKERS,
     CONSUMERS,
@@ -80,6 +80,7 @@ class ClientPlacement:
         self._brokers: dict[str, BrokerRecord] = {}
         self._vanished: dict[str, tuple[BrokerRecord, int]] = {}
         """Brokers that are not there any more, and since when."""
+        self._seen: Mapping[int, Mapping[str, ConsumerRecord]] | None = None
         self._counted: dict[str, Counter[str]] = {}
         """The number of consumers by broker and topic."""
         self._sent: list[_Sent] = []
@@ -93,11 +94,14 @@ class ClientPlacement:
         self._vanished = {
             name: (record, since_ms)
             for name, (record, since_ms) in self._vanished.items()
-            if name not in brokers
+            if name not in brokers and _is_recent(since_ms, now_ms)
         }
 
     def saw_consumers(self, consumers: Mapping[int, Mapping[str, ConsumerRecord]]) -> None:
-        """Clients that were sent, and are shown now, count once."""
+        """Clients that were sent, and are shown now, count once. The same object is counted once."""
+        if consumers is self._seen:
+            return
+        self._seen = consumers
         counted: dict[str, Counter[str]] = {}
         for uid, by_name in consumers.items():
             for record in by_name.values():
@@ -121,7 +125,7 @@ class ClientPlacement:
         gone = [
             KnownBroker(record, BrokerHealth.INACTIVE)
             for _, (record, since_ms) in sorted(self._vanished.items())
-            if 0 <= now_ms - since_ms < _INACTIVE_MS
+            if _is_recent(since_ms, now_ms)
         ]
         return [KnownBroker(each, _health_of(each)) for each in there] + gone
 
@@ -201,6 +205,11 @@ class ClientPlacement:
         return "" if record is None else record.address
 
 
+def _is_recent(since_ms: int, now_ms: int) -> bool:
+    """Whether a broker that has vanished at this moment is still shown."""
+    return 0 <= now_ms - since_ms < _INACTIVE_MS
+
+
 def _with_streams(state: BrokerState, consumers: Mapping[str, int], producers: int) -> BrokerState:
     """A broker knows its own streams before the coordination service shows them, which also shows pollers."""
     counted = {each: max(count, state.consumers.get(each, 0)) for each, count in consumers.items()}
@@ -270,6 +279,8 @@ class Overseer(AsyncService):
         self._placement = ClientPlacement(own().name)
         self._brokers: KeyWatch | None = None
         self._consumers: KeyWatch | None = None
+        self._seen_view: View | None = None
+        self._seen_consumers: Mapping[int, Mapping[str, ConsumerRecord]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._told: list[str] = []
         self.clients = LocalClients()
@@ -285,9 +296,13 @@ class Overseer(AsyncService):
         return self._brokers is not None and self._brokers.view.is_current
 
     @property
-    def consumers(self) -> dict[int, dict[str, ConsumerRecord]]:
-        """The consumers of all brokers, by topic uid and name."""
-        return {} if self._consumers is None else consumers_of(self._consumers.view)
+    def consumers(self) -> Mapping[int, Mapping[str, ConsumerRecord]]:
+        """The consumers of all brokers, by topic uid and name. The same object until they change."""
+        view = None if self._consumers is None else self._consumers.view
+        if view is not self._seen_view:
+            self._seen_view = view
+            self._seen_consumers = {} if view is None else consumers_of(view)
+        return self._seen_consumers
 
     def known(self) -> list[KnownBroker]:
         """All brokers, this one first."""

@@ -44,6 +44,7 @@ from chronoline.core.errors import (
     WrongBroker,
 )
 from chronoline.runtime.backoff import Backoff, Waits
+from chronoline.runtime.tasks import TaskSet
 from chronoline.wire.codes import FailureKind
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -52,6 +53,9 @@ _FAILED_S = 5.0
 """How long a broker that failed comes after all others."""
 _PREFER_S = 2.0
 """The time for an answer about preferences: a broker that takes longer is left out."""
+_KEPT_S = 300.0
+"""How long an address that no broker names any more is kept: the one that answers may know no others yet."""
+_MOST_KEPT = 100
 _ATTEMPT_S = 5.0
 """The time for the answer to a call that can be repeated at another broker."""
 _DEGRADED = "degraded"
@@ -86,7 +90,8 @@ class AddressBook:
 
     def __init__(self, given: Sequence[str]) -> None:
         self._given = tuple(given)
-        self._learned: tuple[str, ...] = ()
+        self._learned: dict[str, float] = {}
+        """By address, when a broker last named it; the latest first."""
         self._failed: dict[str, float] = {}
         """When a broker failed last; without those that have answered since."""
         self._latest = self._given[0]
@@ -97,9 +102,12 @@ class AddressBook:
         """All addresses: the last that answered, the given ones, the learned ones."""
         return list(dict.fromkeys((self._latest, *self._given, *self._learned)))
 
-    def learn(self, learned: Iterable[str]) -> None:
-        """A broker has named these, in place of those that were named before."""
-        self._learned = tuple(learned)
+    def learn(self, learned: Iterable[str], now_s: float) -> None:
+        """A broker has named these. Those that were named before come after them, for some minutes."""
+        named = dict.fromkeys(learned, now_s)
+        before = self._learned.items()
+        kept = {each: at for each, at in before if now_s - at < _KEPT_S and each not in named}
+        self._learned = dict([*named.items(), *kept.items()][:_MOST_KEPT])
 
     def answered(self, address: str) -> None:
         self._latest = address
@@ -150,6 +158,7 @@ class Brokers:
         self.book = AddressBook(given)
         self.rack = rack
         self._connections: dict[str, Connection] = {}
+        self._dropping = TaskSet()
         self._closed = False
         self.reached = False
         """Whether a broker has answered once: one that does not answer now will probably be back."""
@@ -171,8 +180,17 @@ class Brokers:
         if self._closed:
             raise ClientClosed
         if address not in self._connections:
+            self._drop_unknown()
             self._connections[address] = Connection(address, self._access)
         return self._connections[address]
+
+    def _drop_unknown(self) -> None:
+        """Closes the channels to brokers that are gone for good: addresses change with every deployment."""
+        known = set(self.book.known)
+        for address, connection in list(self._connections.items()):
+            if address not in known and not connection.is_used:
+                del self._connections[address]
+                self._dropping.start(connection.give_up(connection.generation))
 
     def accepts(self, address: str) -> bool:
         """Whether the token may travel to an address that a broker has named."""
@@ -186,7 +204,7 @@ class Brokers:
         """The broker at `by` has named the other brokers."""
         learned = [each for each in others if self.accepts(each)]
         self._asks_preference = bool(learned)
-        self.book.learn([by, *learned] if learned else [])
+        self.book.learn([by, *learned] if learned else [], _now_s())
 
     def answered(self, address: str) -> None:
         self.reached = True
@@ -221,7 +239,7 @@ class Brokers:
         if not others or (not found.answered_by and len(others) == 1):
             return []
         preferred = [each.address for each in found.brokers if self.accepts(each.address)]
-        self.book.learn(preferred)
+        self.book.learn(preferred, _now_s())
         return preferred
 
     async def _ask_preference(self, address: str, asked: pb.PreferRequest) -> pb.PreferredBrokers:
@@ -322,6 +340,7 @@ class Brokers:
     async def close(self) -> None:
         """May be called twice."""
         self._closed = True
+        await asyncio.gather(*self._dropping, return_exceptions=True)
         connections, self._connections = self._connections, {}
         for each in connections.values():
             await each.close()

@@ -285,7 +285,8 @@ class BrokerService(AsyncService):
         assert self.parts is not None
         subscriptions = self.parts.loaders.subscriptions
         topics = {each.topic.uid for each in subscriptions}
-        problems = tuple(each.type.value for each in self.parts.degradation.current)
+        degraded = (*self.parts.degradation.current, *self.parts.degradation.notices)
+        problems = {each.type.value: each.public for each in degraded}
         messages_per_s, core_percent = self._load.measure(
             time.monotonic(), time.process_time(), self.metrics.messages
         )

@@ -107,6 +107,13 @@ def test_vanished_broker_is_inactive_for_ten_minutes() -> None:
     assert [each.record.name for each in placement.known(601_000)] == ["a"]
 
 
+def test_vanished_broker_is_forgotten() -> None:
+    placement = _placement(_record("a"), _record("b"))
+    placement.saw_brokers({"a": _record("a")}, 1_000)
+    placement.saw_brokers({"a": _record("a")}, 700_000)
+    assert [each.record.name for each in placement.known(1_001)] == ["a"]
+
+
 def test_stopped_broker_is_not_shown_as_inactive() -> None:
     placement = _placement(_record("a"), _record("b", "stopping"))
     placement.saw_brokers({"a": _record("a")}, 1_000)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chronoline.client.aio import AsyncClient
-from chronoline.client.brokers import AddressBook, read_addresses
+from chronoline.client.brokers import AddressBook, Brokers, read_addresses
 from chronoline.core.errors import (
     BrokerUnavailable,
     ChronolineError,
@@ -24,6 +24,7 @@ from chronoline.core.errors import (
 from chronoline.runtime.child_process import free_addresses
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.client.fake import TOPIC_UID, FakeBroker, FakeStream, delivery, done, now_ms
+from tests.deadline import until
 
 _TINY = pb.Limits(
     frame_bytes=1 << 20, batch=100, credit=100, ping_interval_ms=50, ping_timeout_ms=60_000
@@ -75,22 +76,55 @@ def test_preferred_broker_comes_first_unless_it_failed() -> None:
     book = AddressBook(["a", "b"])
     book.answered("a")
     assert book.order(0.0, ["c", "b"]) == ["c", "b", "a"]
-    book.learn(["c"])
+    book.learn(["c"], 0.0)
     book.failed("c", 0.0)
     assert book.order(1.0, ["c", "b"]) == ["b", "a", "c"]
 
 
-def test_learned_addresses_replace_earlier_ones() -> None:
+def test_address_that_is_not_named_any_more_is_kept_for_five_minutes() -> None:
     book = AddressBook(["a"])
-    book.learn(["b", "c"])
-    book.learn(["d"])
-    assert book.known == ["a", "d"]
+    book.learn(["b", "c"], 0.0)
+    book.learn(["d", "c"], 1.0)
+    assert book.known == ["a", "d", "c", "b"]
+    book.learn([], 299.9)
+    assert book.known == ["a", "d", "c", "b"]
+    book.learn([], 300.5)
+    assert book.known == ["a", "d", "c"]
+
+
+def test_learned_addresses_are_bounded() -> None:
+    book = AddressBook(["a"])
+    for number in range(300):
+        book.learn([f"b{number}"], 0.0)
+    assert len(book.known) == 101
+    assert book.known[1] == "b299"
 
 
 def test_broker_that_answered_last_is_used_first() -> None:
     book = AddressBook(["a", "b"])
     book.answered("b")
     assert book.known == ["b", "a"]
+
+
+def test_unused_connection_to_an_unknown_broker_is_dropped() -> None:
+    async def play() -> None:
+        async with FakeBroker() as broker:
+            brokers = Brokers("127.0.0.1:1", None, tls=False)
+            given, unknown = brokers.at("127.0.0.1:1"), brokers.at("127.0.0.1:2")
+            used = brokers.at(broker.address)
+            call = used.stream("Produce", pb.ProducerReply)
+            await call.write(pb.ProducerFrame(hello=pb.Hello()))
+            brokers.at("127.0.0.1:3")
+            assert brokers.at("127.0.0.1:1") is given
+            assert brokers.at("127.0.0.1:2") is not unknown
+            assert brokers.at(broker.address) is used
+            call.cancel()
+            await until(lambda: not used.is_used)
+            brokers.at("127.0.0.1:4")
+            assert brokers.at(broker.address) is not used
+            await brokers.close()
+
+    asyncio.run(play())
 
 
 # Fail-over
@@ -157,6 +191,19 @@ def test_consumer_returns_with_its_leases_at_another_broker() -> None:
             (before, after) = (*one.hellos, *other.hellos)
             assert before == after
             assert (after.name, after.rack) == ("me", "r1")
+
+    asyncio.run(play())
+
+
+def test_other_brokers_are_remembered_when_a_broker_names_none() -> None:
+    async def play() -> None:
+        async with _two() as (one, other), one.client() as client:
+            await client.send("t", id="a")
+            await one.streams[-1].reply(known_brokers=pb.KnownBrokers())
+            await client.send("t", id="b")  # its answer comes after
+            await one.stop()
+            assert await client.send("t", id="c") == "c"
+            assert len(other.of("create")) == 1
 
     asyncio.run(play())
 

@@ -54,9 +54,12 @@ class CutStore:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
         self.is_cut = False
+        self.missed: list[str] = []
+        """The calls while it was cut off."""
 
     def __getattr__(self, name: str) -> Any:
         if self.is_cut and name not in ("watch", "capabilities"):
+            self.missed.append(name)
             raise StoreUnavailable("no route to the store")
         return getattr(self._store, name)
 
