@@ -103,7 +103,7 @@ class AddressBook:
         return list(dict.fromkeys((self._latest, *self._given, *self._learned)))
 
     def learn(self, learned: Iterable[str], now_s: float) -> None:
-        """A broker has named these. Those that were named before come after them, for some minutes."""
+        """A broker has named these. Addresses that were named before come after them, for some minutes."""
         named = dict.fromkeys(learned, now_s)
         before = self._learned.items()
         kept = {each: at for each, at in before if now_s - at < _KEPT_S and each not in named}

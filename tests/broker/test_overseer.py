@@ -251,6 +251,22 @@ def test_info_of_one_broker_shows_the_shares_at_all(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_consumers_are_read_once_for_each_view(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with _cluster(tmp_path, 1) as (broker,), broker.client(timeout=60) as client:
+            assert broker.node.parts is not None
+            overseer = broker.node.parts.overseer
+            await client.create_topic("t")
+            for name in ("a", "b"):
+                before = overseer.consumers
+                assert overseer.consumers is before
+                await client.subscribe(["t"], consumer=name)
+                await until(lambda: overseer.consumers is not before)  # noqa: B023 - awaited here
+                assert any(name in each for each in overseer.consumers.values())
+
+    asyncio.run(play())
+
+
 def test_calls_go_to_the_broker_that_has_the_role(tmp_path: Path) -> None:
     async def play() -> None:
         async with _cluster(tmp_path, 2, roles=[("carrier",), ("overseer",)]) as brokers:

@@ -95,6 +95,9 @@ class FakeBroker:
         """Replies in the frame of the welcome; then the stream ends."""
         self.ahead_us = 0
         """The offset of its clock from the machine's."""
+        self.drift_us = 0
+        """The time by which it finds the client's clock ahead; beyond the bound unless it is 0."""
+        self.pongs = 0
         self.others: list[str] = []
         """The addresses in its welcome."""
         self.preferred: list[str] = []
@@ -245,7 +248,13 @@ class FakeBroker:
                     if self.behind_welcome:
                         stream.end()
             case "ping":
-                await stream.reply(seq=frame.seq, pong=pb.Pong(sent_us=frame.ping.sent_us))
+                pong = pb.Pong(
+                    sent_us=frame.ping.sent_us,
+                    drift_us=self.drift_us,
+                    drifting=self.drift_us != 0,
+                )
+                await stream.reply(seq=frame.seq, pong=pong)
+                self.pongs += 1
             case _:
                 stream.frames.append(frame)
                 await self.answer(stream, frame)
