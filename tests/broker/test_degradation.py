@@ -227,20 +227,21 @@ class NoticeScene:
 
     @asynccontextmanager
     async def _lost_peer(self) -> AsyncIterator[None]:
-        async with self._peer() as member:
+        coordination = EmbeddedCoordination(self._hub)
+        async with self._peer(coordination) as member:
             assert self.served.node.parts is not None
             clocks = self.served.node.parts.clocks
             await until(lambda: "peer" in clocks.offsets)
             assert member.session is not None
             await member.session.close()  # as if it had been killed
-            member.coordination.cut()
+            coordination.cut()
             yield
-        async with self._peer():
+        async with self._peer(EmbeddedCoordination(self._hub)):
             await until(self.is_well)
 
     @asynccontextmanager
-    async def _peer(self) -> AsyncIterator[ClusterMember]:
-        member = ClusterMember(EmbeddedCoordination(self._hub), MemberOptions(name="peer"))
+    async def _peer(self, coordination: EmbeddedCoordination) -> AsyncIterator[ClusterMember]:
+        member = ClusterMember(coordination, MemberOptions(name="peer"))
         clock = MovableClock()
         async with member, ClusterClocks(member, clock, bound_ms=1_000, stamp_every_s=0.02):
             yield member

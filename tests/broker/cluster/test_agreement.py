@@ -85,6 +85,26 @@ def test_share_of_a_broker_without_the_store_goes_to_the_others() -> None:
     run_scene(scene)
 
 
+def test_shares_return_with_the_store_of_all_brokers() -> None:
+    async def scene() -> None:
+        async with cluster(EmbeddedEngine(), "one", "two") as brokers:
+            topic = await brokers.create_topic("one")
+            first = await brokers.join("one", topic, "a")
+            second = await brokers.join("two", topic, "b")
+            await brokers.shares_are(a=(0, 4), b=(4, 8))
+            for store in brokers.stores.values():
+                store.is_cut = True
+            await brokers.shares_are(a=(0, 0), b=(0, 0))
+            for store in brokers.stores.values():
+                store.is_cut = False
+            await brokers.shares_are(a=(0, 4), b=(4, 8))
+            await send_all(await brokers.client("one"), IDS)
+            assert sorted(await receive(first, 20)) == in_buckets(0, 4)
+            assert sorted(await receive(second, 20)) == in_buckets(4, 8)
+
+    run_scene(scene)
+
+
 def test_consumer_that_leaves_hands_its_share_on(engine: Engine) -> None:
     async def scene() -> None:
         async with cluster(engine, "one", "two") as brokers:
