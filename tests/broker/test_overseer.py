@@ -12,7 +12,7 @@ from typing import Any
 from chronoline.broker.cluster.member import MemberOptions
 from chronoline.broker.overseer import ClientPlacement, LoadMeter, MoveNotice
 from chronoline.client.aio import AsyncClient
-from chronoline.client.topics import TopicSettings
+from chronoline.client.topics import Topic, TopicSettings
 from chronoline.coordination.embedded import EmbeddedCoordination, EmbeddedHub
 from chronoline.coordination.membership import BrokerLoad, BrokerRecord, ConsumerRecord
 from chronoline.core.errors import StoreUnavailable
@@ -306,15 +306,24 @@ def test_stream_moves_for_its_first_topic_alone(tmp_path: Path) -> None:
                 assert here.node.parts is not None
                 clients = here.node.parts.overseer.clients
                 assert clients.consumers() == {str(first.uid): 1}
-                await client.send("t", id="held")
-                held = await stream.next()
-                for uid in (second.uid, first.uid):
+
+                def suggest(topic: Topic) -> None:
                     move = SuggestedMove(
-                        topic=str(uid), kind=CONSUMER, to="x", clients=1, reason=MoveReason.SPREAD
+                        topic=str(topic.uid),
+                        kind=CONSUMER,
+                        to="other",
+                        clients=1,
+                        reason=MoveReason.SPREAD,
                     )
-                    clients.suggest(MoveNotice(move, other.address if uid == first.uid else "no:1"))
+                    clients.suggest(MoveNotice(move, other.address))
+
+                suggest(second)
+                for each in ("a", "b"):  # the suggestion would come before the first answer
+                    await client.send("t", id=each)
+                    await (await stream.next()).ack()
+                assert stream.address == here.address
+                suggest(first)
                 await until(lambda: stream.address == other.address)
-                await held.ack()
 
     asyncio.run(play())
 
