@@ -30,7 +30,7 @@ class BrokerInfo:
     version: str = ""
     """Empty if it is not known."""
     problems: tuple[str, ...] = ()
-    """Why it is degraded: of this broker in words, of the others their types."""
+    """Why it is degraded, in words; of other brokers those that name no hosts."""
     clock_ahead_ms: float | None = None
     """The time by which its clock is ahead of ours; None if it is not known."""
 
@@ -42,7 +42,7 @@ class SubscriberInfo:
     consumer: str
     topic_uid: int
     topic: str
-    """Empty if the topic cannot be read now."""
+    """Empty if it is not known: neither the store nor the registry answers."""
     broker: str
     rack: str
     busy: bool
@@ -90,9 +90,13 @@ def _brokers(parts: BrokerContext, degraded: tuple[Degradation, ...]) -> Iterato
             record=each.record,
             health=each.health,
             version=parts.version if is_own else "",
-            problems=tuple(one.reason for one in degraded) if is_own else each.record.problems,
+            problems=tuple(one.reason for one in degraded) if is_own else _told_by(each.record),
             clock_ahead_ms=offsets.get(each.record.name),
         )
+
+
+def _told_by(record: BrokerRecord) -> tuple[str, ...]:
+    return record.reasons or record.problems
 
 
 def _local(parts: BrokerContext, subscription: Subscription) -> SubscriberInfo:
@@ -108,14 +112,15 @@ def _local(parts: BrokerContext, subscription: Subscription) -> SubscriberInfo:
 
 
 async def _remote(parts: BrokerContext, record: ConsumerRecord) -> SubscriberInfo:
-    name, share = "", NO_SHARE
-    with suppress(ChronolineError):  # it was deleted, or the store does not answer
-        topic = await parts.topics.get(record.topic_uid)
-        name, share = topic.name, _agreed_share(parts, topic, record.name)
+    topic = parts.topics.known(record.topic_uid)
+    if topic is None and not parts.gate.store_problem:  # else each question waits for its time-out
+        with suppress(ChronolineError):  # it was deleted, or the store does not answer
+            topic = await parts.topics.get(record.topic_uid)
+    share = NO_SHARE if topic is None else _agreed_share(parts, topic, record.name)
     return SubscriberInfo(
         consumer=record.name,
         topic_uid=record.topic_uid,
-        topic=name,
+        topic=parts.topics.name_of(record.topic_uid),
         broker=record.broker,
         rack=record.rack,
         busy=record.busy,

@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 _ASK_EVERY_S = 0.5
 _PATIENCE_S = 2.0
+_SILENT_S = 2.0
+"""A store that has answered no call for this time is asked, so that an idle broker knows how it is."""
 
 
 class DegradationType(StrEnum):
@@ -128,8 +130,8 @@ class Degradations:
         raise BrokerUnavailable(words)
 
     async def keep_watch(self) -> None:
-        """Logs changes, also without requests. Called every second."""
-        if self.current:
+        """Logs changes, also without requests: a silent store is asked. Called every second."""
+        if self.current or self._access.silent_s >= _SILENT_S:
             await self.refresh()
         else:
             self.log_changes()

@@ -4,7 +4,8 @@ There is one answer for all who ask. A *closure* is one reason against it. Not e
 as the table `STOPS` says:
 
 - A store that does not answer stops nothing here. Each reservation asks whether it answers again, and
-  `store_access` lets one call in a while through. Held messages are pushed while their leases live.
+  `store_access` lets one call in a while through. Held messages are pushed while their leases live. Other
+  brokers get the shares of this one's consumers meanwhile (`loader`).
 - A session with the coordination service that is not trusted stops everything new: others may serve the
   consumers of this broker. Leases that consumers hold are honoured.
 - A clock that is not trusted stops everything that acts by the time.
@@ -133,6 +134,11 @@ class TopicGate:
         self._node = node
         self.paused = ""
         """Why its consumers get nothing; empty while no pipe fires the topic."""
+
+    @property
+    def store_problem(self) -> str:
+        """Why the store does not answer; empty while it does."""
+        return self._node.store_problem
 
     def closure(self, work: Work) -> Closure | None:
         """The first reason that stops a kind of work; None if it may be done."""

@@ -22,6 +22,7 @@ consumer until its lease is over; a consumer that comes back under its name gets
 new versions, as many as it may hold; the rest is given back.
 
 Failures. If the store fails, reserving waits a moment; held messages are pushed while their leases live.
+Meanwhile the consumers of other brokers, which may reach the store, get the shares of these.
 While the broker's clock is too far from the store's nothing is reserved or pushed, and held messages are
 given back.
 
@@ -403,7 +404,7 @@ class Loader:
     # Dealing
 
     def _observe(self, now_ms: int, *, is_open: bool = True) -> frozenset[TopicMember]:
-        """Shows the consumers to the source of shares. While the gate is closed, others get their shares."""
+        """Shows the consumers to the source of shares. Others get their shares while they are not served."""
         members = {
             name: each.member(now_ms, is_open=is_open) for name, each in self._subscriptions.items()
         }
@@ -420,7 +421,12 @@ class Loader:
         return observed
 
     def _deal(self, now_ms: int) -> None:
-        shares = self._source.shares(self._observe(now_ms), now_ms)
+        # Other brokers may reach the store. One that is alone keeps its shares, and asks the store by them.
+        has_store = not self.gate.store_problem
+        observed = self._observe(now_ms, is_open=has_store)
+        if not has_store:
+            observed = frozenset(each.member(now_ms) for each in self._subscriptions.values())
+        shares = self._source.shares(observed, now_ms)
         is_new = shares is not self._dealt and bool(shares or self._dealt)
         if not is_new and not self._has_returned:
             return
@@ -433,12 +439,14 @@ class Loader:
                 subscription.receiver.shared(self.topic, subscription.share)
 
     def _deal_at(self, now_ms: int) -> int | None:
-        """When the shares change, or a consumer without credit counts as busy; None if that is not known."""
+        """When the shares change, or a consumer turns busy or free by the time; None if that is not known."""
         window_ms = self.topic.settings.window_ms
         serving = (each for each in self._subscriptions.values() if each.is_serving(now_ms))
         moments = [each.dry_ms + window_ms for each in serving if each.dry_ms is not None]
         erring = [each.health for each in self._subscriptions.values() if each.health.is_erring]
         moments += [at for each in erring if (at := each.gate.opens_at(now_ms) or 0) > now_ms]
+        if self.gate.store_problem:  # its end has no signal
+            moments.append(now_ms + _REST_MS)
         changes_at = self._source.changes_at(now_ms)
         return min(moments if changes_at is None else (*moments, changes_at), default=None)
 

@@ -122,7 +122,7 @@ class Loaders:
                 yield degradation
 
     def moved(self) -> None:
-        """The clock was moved: sleepers compute their wait anew."""
+        """The clock was moved, or the store does not answer: sleepers compute their wait anew."""
         for loader in self._loaders.values():
             loader.changed()
 

@@ -15,10 +15,10 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from chronoline.broker.degradation import NOTICES
-from chronoline.coordination.contract import Coordination, KeyWatch
+from chronoline.broker.degradation import NOTICES, DegradationType
+from chronoline.coordination.contract import Coordination, KeyWatch, View
 from chronoline.coordination.membership import (
     BROKERS,
     CONSUMERS,
@@ -48,7 +48,8 @@ _LOOK_EVERY_S = 1.0
 """The interval between two looks for moves: a reason that lasts has no event."""
 _LOAD_OVER_S = 5.0
 _CARRIER = "carrier"
-_STOPPING = "stopping"
+_STOPPING = DegradationType.STOPPING.value
+_COORDINATION = DegradationType.COORDINATION.value
 _ANY_TOPIC = ""
 """Producers have no topic of their own: they move for the broker's sake alone."""
 
@@ -79,6 +80,7 @@ class ClientPlacement:
         self._brokers: dict[str, BrokerRecord] = {}
         self._vanished: dict[str, tuple[BrokerRecord, int]] = {}
         """Brokers that are not there any more, and since when."""
+        self._seen: Mapping[int, Mapping[str, ConsumerRecord]] | None = None
         self._counted: dict[str, Counter[str]] = {}
         """The number of consumers by broker and topic."""
         self._sent: list[_Sent] = []
@@ -92,11 +94,14 @@ class ClientPlacement:
         self._vanished = {
             name: (record, since_ms)
             for name, (record, since_ms) in self._vanished.items()
-            if name not in brokers
+            if name not in brokers and _is_recent(since_ms, now_ms)
         }
 
     def saw_consumers(self, consumers: Mapping[int, Mapping[str, ConsumerRecord]]) -> None:
-        """Clients that were sent, and are shown now, count once."""
+        """Clients that were sent, and are shown now, count once. The same object is counted once."""
+        if consumers is self._seen:
+            return
+        self._seen = consumers
         counted: dict[str, Counter[str]] = {}
         for uid, by_name in consumers.items():
             for record in by_name.values():
@@ -120,7 +125,7 @@ class ClientPlacement:
         gone = [
             KnownBroker(record, BrokerHealth.INACTIVE)
             for _, (record, since_ms) in sorted(self._vanished.items())
-            if 0 <= now_ms - since_ms < _INACTIVE_MS
+            if _is_recent(since_ms, now_ms)
         ]
         return [KnownBroker(each, _health_of(each)) for each in there] + gone
 
@@ -129,13 +134,18 @@ class ClientPlacement:
         """The addresses of the other brokers."""
         return [each.address for name, each in sorted(self._brokers.items()) if name != self._me]
 
-    def prefer(self, topic: str, kind: ClientKind, rack: str, now_ms: int) -> list[BrokerRecord]:
-        """The brokers that a client should try, in order. It counts at the first one."""
+    def prefer(
+        self, topic: str, kind: ClientKind, rack: str, now_ms: int, *, only_look: bool = False
+    ) -> list[KnownBroker]:
+        """The brokers that a client should try, in order.
+
+        It counts at the first one, unless it only looks.
+        """
         states = self._states(now_ms)
         names = preferred_brokers(topic, states.values(), kind=kind, rack=rack)
-        if names:
+        if names and not only_look:
             self._sent.append(_Sent(names[0], topic, kind, now_ms + _SENT_MS))
-        return [self._brokers[name] for name in names]
+        return [KnownBroker(self._brokers[name], states[name].health) for name in names]
 
     def _states(self, now_ms: int) -> dict[str, BrokerState]:
         """The brokers that take messages, with the clients that are on their way."""
@@ -156,13 +166,14 @@ class ClientPlacement:
                 states[sent.broker] = states[sent.broker].with_clients(sent.kind, sent.topic, 1)
         return states
 
-    def moves(self, topics: Sequence[str], producers: int, now_ms: int) -> list[SuggestedMove]:
-        """The moves to suggest now, to consumers of these topics and to producers of this broker."""
+    def moves(
+        self, consumers: Mapping[str, int], producers: int, now_ms: int
+    ) -> list[SuggestedMove]:
+        """The moves to suggest now to the streams of this broker: consumers by topic, and producers."""
         states = self._states(now_ms)
         if self._me in states:
-            with_mine = states[self._me].with_clients(ClientKind.PRODUCER, _ANY_TOPIC, producers)
-            states[self._me] = with_mine
-        clients = [*((each, ClientKind.CONSUMER) for each in topics)]
+            states[self._me] = _with_streams(states[self._me], consumers, producers)
+        clients = [*((each, ClientKind.CONSUMER) for each in consumers)]
         clients.append((_ANY_TOPIC, ClientKind.PRODUCER))
         self._suggestions = {
             key: state for key, state in self._suggestions.items() if key in clients
@@ -175,7 +186,7 @@ class ClientPlacement:
     ) -> SuggestedMove | None:
         wanted = wanted_move(self._me, topic, list(states.values()), kind=kind)
         if wanted is not None and kind is ClientKind.PRODUCER:
-            wanted = wanted if wanted.reason is MoveReason.DEGRADED else None
+            wanted = wanted if self._hinders_producers else None
         before = self._suggestions.get((topic, kind), Suggestion())
         self._suggestions[topic, kind], move = before.next(wanted, now_ms)
         if move is not None:
@@ -183,9 +194,27 @@ class ClientPlacement:
             self._sent += [_Sent(move.to, topic, kind, until_ms)] * move.clients
         return move
 
+    @property
+    def _hinders_producers(self) -> bool:
+        """Whether this broker is degraded for producers, too: they need no coordination service."""
+        problems = self._brokers[self._me].problems
+        return any(each not in NOTICES and each != _COORDINATION for each in problems)
+
     def address_of(self, broker: str) -> str:
         record = self._brokers.get(broker)
         return "" if record is None else record.address
+
+
+def _is_recent(since_ms: int, now_ms: int) -> bool:
+    """Whether a broker that has vanished at this moment is still shown."""
+    return 0 <= now_ms - since_ms < _INACTIVE_MS
+
+
+def _with_streams(state: BrokerState, consumers: Mapping[str, int], producers: int) -> BrokerState:
+    """A broker knows its own streams before the coordination service shows them, which also shows pollers."""
+    counted = {each: max(count, state.consumers.get(each, 0)) for each, count in consumers.items()}
+    with_mine = replace(state, consumers={**state.consumers, **counted})
+    return with_mine.with_clients(ClientKind.PRODUCER, _ANY_TOPIC, producers)
 
 
 def _health_of(record: BrokerRecord) -> BrokerHealth:
@@ -220,9 +249,9 @@ class MoveNotice:
 class LocalClients:
     """The clients of this broker, as the overseer sees them. The gRPC server fills it in."""
 
-    def topics(self) -> list[str]:
-        """The uids of the topics that have consumers here."""
-        return []
+    def consumers(self) -> dict[str, int]:
+        """The consumers here that can move, by the uid of their first topic. The others follow that one."""
+        return {}
 
     def producers(self) -> int:
         return 0
@@ -250,6 +279,8 @@ class Overseer(AsyncService):
         self._placement = ClientPlacement(own().name)
         self._brokers: KeyWatch | None = None
         self._consumers: KeyWatch | None = None
+        self._seen_view: View | None = None
+        self._seen_consumers: Mapping[int, Mapping[str, ConsumerRecord]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._told: list[str] = []
         self.clients = LocalClients()
@@ -265,21 +296,27 @@ class Overseer(AsyncService):
         return self._brokers is not None and self._brokers.view.is_current
 
     @property
-    def consumers(self) -> dict[int, dict[str, ConsumerRecord]]:
-        """The consumers of all brokers, by topic uid and name."""
-        return {} if self._consumers is None else consumers_of(self._consumers.view)
+    def consumers(self) -> Mapping[int, Mapping[str, ConsumerRecord]]:
+        """The consumers of all brokers, by topic uid and name. The same object until they change."""
+        view = None if self._consumers is None else self._consumers.view
+        if view is not self._seen_view:
+            self._seen_view = view
+            self._seen_consumers = {} if view is None else consumers_of(view)
+        return self._seen_consumers
 
     def known(self) -> list[KnownBroker]:
         """All brokers, this one first."""
         self._see_brokers()
         return self._placement.known(_now_ms())
 
-    def prefer(self, topic_uid: int, kind: ClientKind, rack: str) -> list[BrokerRecord]:
+    def prefer(
+        self, topic_uid: int, kind: ClientKind, rack: str, *, only_look: bool = False
+    ) -> list[KnownBroker]:
         """The brokers that a client of a topic should try, in order. There is always one."""
         self._see_brokers()
         self._placement.saw_consumers(self.consumers)
-        found = self._placement.prefer(str(topic_uid), kind, rack, _now_ms())
-        return found or [self._own()]
+        found = self._placement.prefer(str(topic_uid), kind, rack, _now_ms(), only_look=only_look)
+        return found or [KnownBroker(self._own(), _fitness_of(self._own()))]
 
     async def _start(self) -> None:
         self._brokers = self._coordination.watch(BROKERS)
@@ -319,8 +356,8 @@ class Overseer(AsyncService):
     def _notices(self) -> Iterator[MoveNotice]:
         self._see_brokers()
         self._placement.saw_consumers(self.consumers)
-        topics, producers = self.clients.topics(), self.clients.producers()
-        for move in self._placement.moves(topics, producers, _now_ms()):
+        consumers, producers = self.clients.consumers(), self.clients.producers()
+        for move in self._placement.moves(consumers, producers, _now_ms()):
             address = self._placement.address_of(move.to)
             if address:
                 yield MoveNotice(move, address)

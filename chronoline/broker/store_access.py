@@ -86,6 +86,11 @@ class StoreAccess:
         return self._health.problem
 
     @property
+    def silent_s(self) -> float:
+        """The time since the store last answered a call."""
+        return time.perf_counter() - self._answered_s
+
+    @property
     def refusal(self) -> str:
         """Why the store, which answers, takes no changes: no room, or another process writes."""
         return self._health.refusal(time.monotonic())

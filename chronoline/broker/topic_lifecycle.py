@@ -136,6 +136,10 @@ class TopicLifecycle(AsyncService):
         if registered.state is TopicState.DELETING and topic and topic.uid == registered.uid:
             raise TopicNotFound(f"topic {name!r} was deleted")
 
+    def name_of(self, uid: int) -> str:
+        """The name of a registered topic; empty if there is none."""
+        return next((name for name, each in self._registered.items() if each.uid == uid), "")
+
     def is_open(self, topic: Topic) -> bool:
         """Whether clients may use this topic of the store."""
         with suppress(TopicNotReady, TopicNotFound):

@@ -56,6 +56,15 @@ class Topics:
             )
         return topic
 
+    def known(self, uid: int) -> Topic | None:
+        """A topic that was read before."""
+        return self._known.get(uid)
+
+    def name_of(self, uid: int) -> str:
+        """The name of a topic, without a call of the store; empty if it is not known."""
+        topic = self.known(uid)
+        return self._lifecycle.name_of(uid) if topic is None else topic.name
+
     async def find(self, name: str) -> Topic:
         """Raises `TopicNotFound` with the command that creates it, and `TopicNotReady`."""
         topic = await self._access.call("topic", lambda store: store.find_topic(name))

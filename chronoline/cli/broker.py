@@ -62,7 +62,7 @@ class Broker:
             producer_group=group,
         )
 
-    def async_client(self, *, group: str = DEFAULT_PRODUCER_GROUP) -> AsyncClient:
+    def async_client(self, *, group: str = DEFAULT_PRODUCER_GROUP, rack: str = "") -> AsyncClient:
         from chronoline.client.aio import AsyncClient  # noqa: PLC0415 - see above
 
         return AsyncClient(
@@ -71,6 +71,7 @@ class Broker:
             tls=self.tls,
             insecure=self.insecure,
             producer_group=group,
+            rack=rack,
         )
 
     def info(self) -> pb.Cluster:

@@ -64,6 +64,12 @@ def receive(
         str | None,
         typer.Option(metavar="C", help="The consumer's name; by default a new one."),
     ] = None,
+    rack: Annotated[
+        str,
+        typer.Option(
+            metavar="R", help="Where the consumer runs: other racks are its backups in a cluster."
+        ),
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Wait for messages, and print each when it is due.
@@ -89,6 +95,7 @@ def receive(
         as_json=as_json,
         timeout=None if timeout is None else duration(timeout, "--timeout"),
         lease=None if lease is None else duration(lease, "--lease"),
+        rack=rack,
     )
     with quiet_when_nobody_reads():
         _run_until_signal(lambda stop: receiving.run(broker, topic, consumer, stop))
@@ -123,12 +130,14 @@ class _MessagePrinter:
         as_json: bool,
         timeout: timedelta | None,
         lease: timedelta | None,
+        rack: str,
     ) -> None:
         self._count = count
         self._ack = ack
         self._as_json = as_json
         self._timeout_s = None if timeout is None else timeout.total_seconds()
         self._lease = lease
+        self._rack = rack
         self._held: list[AsyncLease] = []
         self.shown = 0
 
@@ -145,7 +154,7 @@ class _MessagePrinter:
             await receiving
 
     async def _receive(self, broker: Broker, topic: str, consumer: str | None) -> None:
-        async with broker.async_client() as client:
+        async with broker.async_client(rack=self._rack) as client:
             stream = await client.subscribe(
                 [topic],
                 consumer=consumer,

@@ -33,13 +33,19 @@ from chronoline.core.errors import (
     BrokerUnavailable,
     ChronolineError,
     ClientClosed,
+    CoordinationUnavailable,
     InvalidInput,
     NodeBusy,
     OutcomeUnknown,
+    StoreBusy,
+    StoreFull,
     StoreUnavailable,
+    TooMuch,
     WrongBroker,
 )
 from chronoline.runtime.backoff import Backoff, Waits
+from chronoline.runtime.tasks import TaskSet
+from chronoline.wire.codes import FailureKind
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 BACKOFF = Backoff(0.05, 2.0, spread=0.5)
@@ -47,8 +53,12 @@ _FAILED_S = 5.0
 """How long a broker that failed comes after all others."""
 _PREFER_S = 2.0
 """The time for an answer about preferences: a broker that takes longer is left out."""
+_KEPT_S = 300.0
+"""How long an address that no broker names any more is kept: the one that answers may know no others yet."""
+_MOST_KEPT = 100
 _ATTEMPT_S = 5.0
 """The time for the answer to a call that can be repeated at another broker."""
+_DEGRADED = "degraded"
 _QUESTIONS = frozenset(
     {
         "Carrier/Lookup",
@@ -80,7 +90,8 @@ class AddressBook:
 
     def __init__(self, given: Sequence[str]) -> None:
         self._given = tuple(given)
-        self._learned: tuple[str, ...] = ()
+        self._learned: dict[str, float] = {}
+        """By address, when a broker last named it; the latest first."""
         self._failed: dict[str, float] = {}
         """When a broker failed last; without those that have answered since."""
         self._latest = self._given[0]
@@ -91,9 +102,12 @@ class AddressBook:
         """All addresses: the last that answered, the given ones, the learned ones."""
         return list(dict.fromkeys((self._latest, *self._given, *self._learned)))
 
-    def learn(self, learned: Iterable[str]) -> None:
-        """A broker has named these, in place of those that were named before."""
-        self._learned = tuple(learned)
+    def learn(self, learned: Iterable[str], now_s: float) -> None:
+        """A broker has named these. Addresses that were named before come after them, for some minutes."""
+        named = dict.fromkeys(learned, now_s)
+        before = self._learned.items()
+        kept = {each: at for each, at in before if now_s - at < _KEPT_S and each not in named}
+        self._learned = dict([*named.items(), *kept.items()][:_MOST_KEPT])
 
     def answered(self, address: str) -> None:
         self._latest = address
@@ -144,6 +158,7 @@ class Brokers:
         self.book = AddressBook(given)
         self.rack = rack
         self._connections: dict[str, Connection] = {}
+        self._dropping = TaskSet()
         self._closed = False
         self.reached = False
         """Whether a broker has answered once: one that does not answer now will probably be back."""
@@ -165,8 +180,17 @@ class Brokers:
         if self._closed:
             raise ClientClosed
         if address not in self._connections:
+            self._drop_unknown()
             self._connections[address] = Connection(address, self._access)
         return self._connections[address]
+
+    def _drop_unknown(self) -> None:
+        """Closes the channels to brokers that are gone for good: addresses change with every deployment."""
+        known = set(self.book.known)
+        for address, connection in list(self._connections.items()):
+            if address not in known and not connection.is_used:
+                del self._connections[address]
+                self._dropping.start(connection.give_up(connection.generation))
 
     def accepts(self, address: str) -> bool:
         """Whether the token may travel to an address that a broker has named."""
@@ -180,7 +204,7 @@ class Brokers:
         """The broker at `by` has named the other brokers."""
         learned = [each for each in others if self.accepts(each)]
         self._asks_preference = bool(learned)
-        self.book.learn([by, *learned] if learned else [])
+        self.book.learn([by, *learned] if learned else [], _now_s())
 
     def answered(self, address: str) -> None:
         self.reached = True
@@ -209,16 +233,43 @@ class Brokers:
 
     async def _prefer(self, address: str, kind: pb.PreferRequest.Kind, topic_uid: int) -> list[str]:
         asked = pb.PreferRequest(topic_uid=topic_uid, kind=kind, rack=self.rack)
-        found = await self.at(address).call(
+        found = await self._ask_preference(address, asked)
+        # A broker that is alone may listen under a name that its clients cannot use.
+        others = [each for each in found.brokers if each.id != found.answered_by]
+        if not others or (not found.answered_by and len(others) == 1):
+            return []
+        preferred = [each.address for each in found.brokers if self.accepts(each.address)]
+        self.book.learn(preferred, _now_s())
+        return preferred
+
+    async def _ask_preference(self, address: str, asked: pb.PreferRequest) -> pb.PreferredBrokers:
+        return await self.at(address).call(
             "Overseer/Prefer", asked, pb.PreferredBrokers.FromString, _PREFER_S
         )
-        addresses = [each.address for each in found.brokers]
-        # A broker that is alone may listen under a name that its clients cannot use.
-        if len(addresses) < 2:  # noqa: PLR2004 - itself and another
-            return []
-        preferred = list(filter(self.accepts, addresses))
-        self.book.learn(preferred)
-        return preferred
+
+    async def healthy_one(
+        self, suggested: str, here: str, kind: pb.PreferRequest.Kind, topic_uid: int
+    ) -> str:
+        """A broker that calls itself healthy: the suggested one, or another; empty if there is none.
+
+        A degraded broker suggests by the last that it saw of the others, which can be as degraded by now.
+        """
+        asked = pb.PreferRequest(topic_uid=topic_uid, kind=kind, rack=self.rack, only_look=True)
+        for address in self.book.order(_now_s(), [suggested]):
+            if address == here:
+                continue
+            try:
+                found = await self._ask_preference(address, asked)
+            except (aio.AioRpcError, ChannelGivenUp) as error:
+                if _is_away(error):
+                    self.failed(address)
+                elif _is_earlier_version(error):
+                    return address
+            else:
+                own = [each.health for each in found.brokers if each.id == found.answered_by]
+                if not found.answered_by or (own and own[0] != _DEGRADED):
+                    return address
+        return ""
 
     async def ask(
         self,
@@ -231,9 +282,10 @@ class Brokers:
     ) -> Answer:
         """One request, one answer. Raises the error of the broker.
 
-        While a known broker, or its store, is unavailable, the request is repeated until the time-out, at
-        another broker if there is one. A request that is not `repeatable` is repeated only if the broker
-        answered that nothing was changed, or was not reached. If a broker lacks the role, another is asked.
+        A request that was not answered, or of which the broker says that it may succeed later, is repeated
+        until the time-out; at another broker, if there is one and this one cannot do its work. A request that
+        is not `repeatable` is repeated only if the broker answered that nothing was changed, or was not
+        reached. If a broker lacks the role, another is asked.
         """
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + timeout_s
@@ -250,9 +302,11 @@ class Brokers:
             try:
                 found = await connection.call(method, question, answer, attempt_s)
             except ChannelGivenUp as error:
-                known, answers = error, False
+                known, answers, worth = error, False, True
             except aio.AioRpcError as error:
-                known, answers = connection.error_of(error), failure_in(error) is not None
+                known, failure = connection.error_of(error), failure_in(error)
+                answers = failure is not None
+                worth = _is_worth_repeating(known, failure)
                 if answers:
                     answered = known
                 elif answered is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -268,14 +322,13 @@ class Brokers:
             self.reached |= answers
             is_wrong = isinstance(known, WrongBroker)
             wrong |= {connection.address} if is_wrong else set()
-            if not answers or isinstance(known, BrokerUnavailable):
+            is_failed = not answers or _is_cut_off(known)
+            if is_failed:
                 self.failed(connection.address)
-            worth = isinstance(known, BrokerUnavailable | StoreUnavailable | NodeBusy) or (
-                repeatable and isinstance(known, OutcomeUnknown)
-            )
+            worth |= repeatable and isinstance(known, OutcomeUnknown)
             has_next = self.has_others and not self.all_failed and loop.time() < give_up_s
             has_role_elsewhere = is_wrong and not wrong.issuperset(self.book.known)
-            if (worth and not answers and has_next) or has_role_elsewhere:
+            if (worth and is_failed and has_next) or has_role_elsewhere:
                 continue  # at another broker, at once
             rest_s = waits.after(known)
             if not (worth and self.reached) or loop.time() + rest_s >= give_up_s:
@@ -287,6 +340,7 @@ class Brokers:
     async def close(self) -> None:
         """May be called twice."""
         self._closed = True
+        await asyncio.gather(*self._dropping, return_exceptions=True)
         connections, self._connections = self._connections, {}
         for each in connections.values():
             await each.close()
@@ -294,6 +348,26 @@ class Brokers:
 
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _is_worth_repeating(error: ChronolineError, failure: pb.Failure | None) -> bool:
+    """Whether the same request may succeed later. A request that is too large never does."""
+    if failure is None:
+        return isinstance(error, BrokerUnavailable)
+    is_too_large = isinstance(error, TooMuch) and not isinstance(error, NodeBusy)
+    return failure.kind == FailureKind.TRY_AGAIN.value and not is_too_large
+
+
+def _is_cut_off(error: ChronolineError) -> bool:
+    """Whether another broker may do what this one cannot. A store that is full or locked is so for all."""
+    if isinstance(error, StoreUnavailable):
+        return not isinstance(error, StoreBusy | StoreFull)
+    return isinstance(error, BrokerUnavailable | CoordinationUnavailable)
+
+
+def _is_earlier_version(error: aio.AioRpcError | ChannelGivenUp) -> bool:
+    """Whether the broker does not know the method."""
+    return isinstance(error, aio.AioRpcError) and error.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 def _is_away(error: aio.AioRpcError | ChannelGivenUp) -> bool:

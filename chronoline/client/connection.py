@@ -83,6 +83,19 @@ class Connection:
         self._closed = False
         self.generation = 0
         """The number of the current channel; each new one has the next."""
+        self._calls = 0
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a stream or a call is under way."""
+        return self._calls > 0
+
+    def _count(self, call: Any) -> None:
+        self._calls += 1
+        call.add_done_callback(self._ended)
+
+    def _ended(self, _: Any) -> None:
+        self._calls -= 1
 
     def _open(self) -> aio.Channel:
         if self._closed:
@@ -120,6 +133,7 @@ class Connection:
             response_deserializer=reply.FromString,
         )
         opened: aio.StreamStreamCall[Any, Any] = call(metadata=self._metadata)
+        self._count(opened)
         return opened
 
     async def call(
@@ -132,7 +146,9 @@ class Connection:
             response_deserializer=answer,
         )
         try:
-            found: Answer = await call(question, timeout=timeout_s, metadata=self._metadata)
+            made = call(question, timeout=timeout_s, metadata=self._metadata)
+            self._count(made)
+            found: Answer = await made
         except asyncio.CancelledError:
             if is_cancelled():
                 raise

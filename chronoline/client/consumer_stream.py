@@ -37,6 +37,9 @@ logger = logging.getLogger(__name__)
 
 _LEAVING_S = 2.0
 _NO_LEASE_MS = 1_000
+_ACCEPTED_S = 3.0
+"""The first wait for an accepted subscription while there is another broker to go to; it doubles."""
+_ACCEPTED_AT_MOST_S = 48.0
 
 
 @dataclass(slots=True, eq=False)
@@ -86,6 +89,7 @@ class ConsumerStream(Stream):
         self._ended: ChronolineError | None = None
         self._last: ChronolineError | None = None
         self._rests = False
+        self._accepted_s = _ACCEPTED_S
         self._giving = TaskSet()
 
     # The interface for consumers
@@ -291,7 +295,8 @@ class ConsumerStream(Stream):
     async def _welcomed(self) -> None:
         """Subscribes again and names the held leases, which come back under new versions.
 
-        Until then no change of them is sent: it would name the old versions.
+        Until then no change of them is sent: it would name the old versions. A broker that accepts none for a
+        while may be cut off from the store; another one is tried.
         """
         for subscription in self._subscriptions.values():
             subscription.asked = False
@@ -301,9 +306,16 @@ class ConsumerStream(Stream):
             for subscription in waiting:
                 if not subscription.asked:
                     self._ask_for(subscription)
-            await asyncio.wait(
-                [each.subscribed for each in waiting], return_when=asyncio.FIRST_COMPLETED
+            done, _ = await asyncio.wait(
+                [each.subscribed for each in waiting],
+                return_when=asyncio.FIRST_COMPLETED,
+                timeout=self._accepted_s if self._brokers.has_others else None,
             )
+            if not done:
+                self._accepted_s = min(2 * self._accepted_s, _ACCEPTED_AT_MOST_S)
+                raise BrokerUnavailable(
+                    f"{self._connection.address} does not accept the subscription{self._because}"
+                )
         for subscription in self._to_resume:
             if subscription.leaving:
                 self._send_unsubscribe(subscription)
@@ -418,6 +430,7 @@ class ConsumerStream(Stream):
         subscription.lease_ms = reply.lease_ms
         subscription.accepted = True
         subscription.unanswered = 0
+        self._accepted_s = _ACCEPTED_S
         kept = {each.id: each for each in reply.kept}
         for lease in list(subscription.held.values()):
             if lease.id in kept:

@@ -61,6 +61,7 @@ _SILENCE_IN_CLUSTER_S = 3.0
 """A broker that sends nothing for this time, and for three pings, is left while there is another one."""
 _GOODBYE_S = 1.0
 _BUSY_REST_S = 0.2
+_DEGRADED = "degraded"
 _FINAL = (Unauthenticated, ConsumerReplaced, ClientClosed)
 """An error after which reopening the stream would not help."""
 
@@ -79,8 +80,10 @@ class Stream(ABC):
         """To the broker of the stream; before that, to the one that is tried first."""
         self._topic_uid = 0
         """The topic by which a broker is preferred: the first one."""
+        self._suggestion = pb.MoveTo()
+        self._suggested_news = asyncio.Event()
         self._move_to = ""
-        self._moving = asyncio.Event()
+        """The broker of the next stream; empty if the preferred one is asked for."""
         self._failures = 0
         self.name = name
         """The requested name; after the welcome, the name from the broker."""
@@ -262,7 +265,7 @@ class Stream(ABC):
     async def _choose(self) -> Connection:
         """The connection for the next stream: where the broker suggested to move, or the preferred one."""
         suggested, self._move_to = self._move_to, ""
-        self._moving.clear()
+        self._suggested_news.clear()
         if suggested:
             return self._brokers.at(suggested)
         return await self._brokers.choose(self.kind, self._topic_uid)
@@ -326,18 +329,30 @@ class Stream(ABC):
 
     async def _move(self) -> None:
         """Leaves for the suggested broker, when the requests under way are answered."""
-        await self._moving.wait()
-        self._ready = False
+        move_to = ""
+        while not move_to:
+            await self._suggested_news.wait()
+            self._suggested_news.clear()
+            move_to = await self._destination(self._suggestion)
+        logger.info("moving to the broker at %s: %s", move_to, self._suggestion.message)
+        self._move_to, self._ready = move_to, False
         under_way = {part.request.future for parts in self._sent.values() for part in parts}
         if under_way:
             await asyncio.wait(under_way, timeout=_LAST_ANSWERS_S)
         raise _Moved(f"the stream moves to {self._move_to}")
 
+    async def _destination(self, move: pb.MoveTo) -> str:
+        """The broker to move to; empty if this one is as good as any."""
+        if move.reason != _DEGRADED:
+            return move.address
+        return await self._brokers.healthy_one(
+            move.address, self._connection.address, self.kind, self._topic_uid
+        )
+
     def _suggested(self, move: pb.MoveTo) -> None:
         if move.address != self._connection.address and self._brokers.accepts(move.address):
-            logger.info("moving to the broker at %s: %s", move.address, move.message)
-            self._move_to = move.address
-            self._moving.set()
+            self._suggestion = move
+            self._suggested_news.set()
 
     async def _open_up(self) -> None:
         await self._welcomed()

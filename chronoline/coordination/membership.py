@@ -69,6 +69,8 @@ class BrokerRecord(Record):
     load: BrokerLoad = BrokerLoad()
     problems: tuple[str, ...] = ()
     """Why it is degraded; empty while it is healthy."""
+    reasons: tuple[str, ...] = ()
+    """The same in words, of the moment at which the problems changed."""
 
     @property
     def key(self) -> str:

@@ -270,6 +270,8 @@ class BrokerService(AsyncService):
             await asyncio.sleep(self._upkeep_every_s)
             self.parts.loaders.tidy()
             await self.parts.degradation.keep_watch()
+            if self.parts.gate.store_problem:
+                self.parts.loaders.moved()
             self._describe()
             if self.parts.gate.closure(Work.PURGE) is not None or not self._pace.is_due:
                 continue
@@ -283,7 +285,8 @@ class BrokerService(AsyncService):
         assert self.parts is not None
         subscriptions = self.parts.loaders.subscriptions
         topics = {each.topic.uid for each in subscriptions}
-        problems = tuple(each.type.value for each in self.parts.degradation.current)
+        degraded = (*self.parts.degradation.current, *self.parts.degradation.notices)
+        problems = {each.type.value: each.public for each in degraded}
         messages_per_s, core_percent = self._load.measure(
             time.monotonic(), time.process_time(), self.metrics.messages
         )

@@ -7,19 +7,25 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from chronoline.broker.cluster.member import MemberOptions
-from chronoline.broker.overseer import ClientPlacement, LoadMeter
+from chronoline.broker.overseer import ClientPlacement, LoadMeter, MoveNotice
 from chronoline.client.aio import AsyncClient
-from chronoline.client.topics import TopicSettings
+from chronoline.client.topics import Topic, TopicSettings
 from chronoline.coordination.embedded import EmbeddedCoordination, EmbeddedHub
 from chronoline.coordination.membership import BrokerLoad, BrokerRecord, ConsumerRecord
-from chronoline.core.selector import BrokerHealth, ClientKind, MoveReason
+from chronoline.core.errors import StoreUnavailable
+from chronoline.core.selector import BrokerHealth, ClientKind, MoveReason, SuggestedMove
+from chronoline.node.broker_service import BrokerService
+from chronoline.stores.memory import MemoryStore
 from tests.broker.nodes import Running, running
 from tests.deadline import until
 
 CONSUMER, PRODUCER = ClientKind.CONSUMER, ClientKind.PRODUCER
 _ROLES = ("overseer", "carrier")
+_STREAMS = {"7": 1}
+"""The streams of broker a; the coordination service may show more consumers."""
 
 
 def _record(name: str, *problems: str, percent: int = 0, rack: str = "") -> BrokerRecord:
@@ -46,46 +52,46 @@ def _consumers(**brokers: int) -> dict[int, dict[str, ConsumerRecord]]:
 
 def test_eight_consumers_that_ask_at_once_fill_two_of_four_brokers() -> None:
     placement = _placement(*map(_record, "abcd"))
-    sent = Counter(placement.prefer("7", CONSUMER, "", 0)[0].name for _ in range(8))
+    sent = Counter(placement.prefer("7", CONSUMER, "", 0)[0].record.name for _ in range(8))
     assert sorted(sent.values()) == [4, 4]
 
 
 def test_client_that_is_shown_counts_once() -> None:
     placement = _placement(*map(_record, "ab"))
-    first = placement.prefer("7", CONSUMER, "", 0)[0].name
-    assert placement.prefer("7", CONSUMER, "", 0)[0].name == first
+    first = placement.prefer("7", CONSUMER, "", 0)[0].record.name
+    assert placement.prefer("7", CONSUMER, "", 0)[0].record.name == first
     placement.saw_consumers(_consumers(**{first: 2}))
-    later = [placement.prefer("7", CONSUMER, "", 1)[0].name for _ in range(3)]
+    later = [placement.prefer("7", CONSUMER, "", 1)[0].record.name for _ in range(3)]
     other = "b" if first == "a" else "a"
     assert later == [first, first, other]
 
 
 def test_client_that_never_came_is_forgotten() -> None:
     placement = _placement(*map(_record, "ab"))
-    first = placement.prefer("7", CONSUMER, "", 0)[0].name
+    first = placement.prefer("7", CONSUMER, "", 0)[0].record.name
     for _ in range(3):
         placement.prefer("7", CONSUMER, "", 0)
-    assert placement.prefer("7", CONSUMER, "", 9_999)[0].name != first
-    assert placement.prefer("8", CONSUMER, "", 30_000)[0].name == first
+    assert placement.prefer("7", CONSUMER, "", 9_999)[0].record.name != first
+    assert placement.prefer("8", CONSUMER, "", 30_000)[0].record.name == first
 
 
 def test_rack_decides_between_equal_brokers() -> None:
     placement = _placement(_record("a", rack="r1"), _record("b", rack="r2"))
-    assert placement.prefer("7", PRODUCER, "r2", 0)[0].name == "b"
+    assert placement.prefer("7", PRODUCER, "r2", 0)[0].record.name == "b"
 
 
 def test_degraded_broker_comes_last_and_overseers_not_at_all() -> None:
     overseer = BrokerRecord("c", "c:7400", ("overseer",))
     placement = _placement(_record("a", "storage"), _record("b"), overseer)
-    assert [each.name for each in placement.prefer("7", CONSUMER, "", 0)] == ["b", "a"]
+    assert [each.record.name for each in placement.prefer("7", CONSUMER, "", 0)] == ["b", "a"]
 
 
 def test_broker_with_a_notice_is_as_good_as_any() -> None:
     placement = _placement(_record("a", "peers", "drift"), _record("b"))
-    assert placement.prefer("7", CONSUMER, "", 0)[0].name == "a"
+    assert placement.prefer("7", CONSUMER, "", 0)[0].record.name == "a"
     placement.saw_consumers(_consumers(a=4))
     for now_ms in (0, 2_000, 4_000):
-        assert placement.moves(["7"], 2, now_ms) == []
+        assert placement.moves(_STREAMS, 2, now_ms) == []
     assert placement.known(0)[0].health is BrokerHealth.DEGRADED
 
 
@@ -99,6 +105,13 @@ def test_vanished_broker_is_inactive_for_ten_minutes() -> None:
     assert shown == {"a": BrokerHealth.HEALTHY, "b": BrokerHealth.INACTIVE}
     assert placement.others == []
     assert [each.record.name for each in placement.known(601_000)] == ["a"]
+
+
+def test_vanished_broker_is_forgotten() -> None:
+    placement = _placement(_record("a"), _record("b"))
+    placement.saw_brokers({"a": _record("a")}, 1_000)
+    placement.saw_brokers({"a": _record("a")}, 700_000)
+    assert [each.record.name for each in placement.known(1_001)] == ["a"]
 
 
 def test_stopped_broker_is_not_shown_as_inactive() -> None:
@@ -121,9 +134,9 @@ def test_returned_broker_is_active_again() -> None:
 def test_all_clients_leave_a_broker_that_is_degraded_for_two_seconds() -> None:
     placement = _placement(_record("a", "clock"), _record("b"))
     placement.saw_consumers(_consumers(a=3))
-    assert placement.moves(["7"], 2, 0) == []
-    assert placement.moves(["7"], 2, 1_999) == []
-    moves = placement.moves(["7"], 2, 2_000)
+    assert placement.moves(_STREAMS, 2, 0) == []
+    assert placement.moves(_STREAMS, 2, 1_999) == []
+    moves = placement.moves(_STREAMS, 2, 2_000)
     assert [(each.kind, each.to, each.clients) for each in moves] == [
         (CONSUMER, "b", 3),
         (PRODUCER, "b", 2),
@@ -131,17 +144,36 @@ def test_all_clients_leave_a_broker_that_is_degraded_for_two_seconds() -> None:
     assert {each.reason for each in moves} == {MoveReason.DEGRADED}
 
 
+def test_consumers_that_no_view_shows_yet_leave_a_degraded_broker() -> None:
+    placement = _placement(_record("a", "storage"), _record("b"))
+    assert placement.moves({"7": 2}, 0, 0) == []
+    (move,) = placement.moves({"7": 2}, 0, 2_000)
+    assert (move.to, move.clients) == ("b", 2)
+
+
+def test_producers_stay_without_the_coordination_service() -> None:
+    placement = _placement(_record("a", "coordination"), _record("b"))
+    for now_ms in (0, 2_000, 4_000):
+        assert placement.moves({}, 2, now_ms) == []
+
+
+def test_client_that_only_looks_is_not_counted() -> None:
+    placement = _placement(*map(_record, "ab"))
+    looks = [placement.prefer("7", CONSUMER, "", 0, only_look=True) for _ in range(9)]
+    assert {each[0].record.name for each in looks} == {"a"}
+
+
 def test_producers_stay_where_only_the_load_is_uneven() -> None:
     placement = _placement(_record("a", percent=90), _record("b"))
     for now_ms in (0, 30_000, 60_000):
-        assert placement.moves([], 9, now_ms) == []
+        assert placement.moves({}, 9, now_ms) == []
 
 
 def test_few_consumers_join_those_of_another_broker_after_thirty_seconds() -> None:
     placement = _placement(_record("a"), _record("b"))
     placement.saw_consumers(_consumers(a=1, b=2))
-    assert placement.moves(["7"], 0, 0) == []
-    (move,) = placement.moves(["7"], 0, 30_000)
+    assert placement.moves(_STREAMS, 0, 0) == []
+    (move,) = placement.moves(_STREAMS, 0, 30_000)
     assert (move.to, move.reason) == ("b", MoveReason.SPREAD)
 
 
@@ -219,6 +251,22 @@ def test_info_of_one_broker_shows_the_shares_at_all(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_consumers_are_read_once_for_each_view(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with _cluster(tmp_path, 1) as (broker,), broker.client(timeout=60) as client:
+            assert broker.node.parts is not None
+            overseer = broker.node.parts.overseer
+            await client.create_topic("t")
+            for name in ("a", "b"):
+                before = overseer.consumers
+                assert overseer.consumers is before
+                await client.subscribe(["t"], consumer=name)
+                await until(lambda: overseer.consumers is not before)  # noqa: B023 - awaited here
+                assert any(name in each for each in overseer.consumers.values())
+
+    asyncio.run(play())
+
+
 def test_calls_go_to_the_broker_that_has_the_role(tmp_path: Path) -> None:
     async def play() -> None:
         async with _cluster(tmp_path, 2, roles=[("carrier",), ("overseer",)]) as brokers:
@@ -230,6 +278,110 @@ def test_calls_go_to_the_broker_that_has_the_role(tmp_path: Path) -> None:
                 await client.delete_topic("t")
 
     asyncio.run(play())
+
+
+def test_only_carrier_is_found_by_way_of_an_overseer(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with _cluster(tmp_path, 2, roles=[("carrier",), ("overseer",)]) as brokers:
+            await _see_each_other(brokers)
+            carrier, overseer = brokers
+            async with overseer.client(timeout=60) as client:
+                await client.create_topic("t")
+                await client.send("t", id="a")
+                stream = await client.subscribe(["t"])
+                assert (await stream.next()).id == "a"
+                assert stream.address == carrier.address
+
+    asyncio.run(play())
+
+
+def test_stream_moves_for_its_first_topic_alone(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with _cluster(tmp_path, 2) as brokers:
+            await _see_each_other(brokers)
+            async with brokers[0].client(timeout=60) as client:
+                first, second = [await client.create_topic(each) for each in ("t", "u")]
+                stream = await client.subscribe(["t", "u"])
+                here, other = sorted(brokers, key=lambda each: each.address != stream.address)
+                assert here.node.parts is not None
+                clients = here.node.parts.overseer.clients
+                assert clients.consumers() == {str(first.uid): 1}
+
+                def suggest(topic: Topic) -> None:
+                    move = SuggestedMove(
+                        topic=str(topic.uid),
+                        kind=CONSUMER,
+                        to="other",
+                        clients=1,
+                        reason=MoveReason.SPREAD,
+                    )
+                    clients.suggest(MoveNotice(move, other.address))
+
+                suggest(second)
+                for each in ("a", "b"):  # the suggestion would come before the first answer
+                    await client.send("t", id=each)
+                    await (await stream.next()).ack()
+                assert stream.address == here.address
+                suggest(first)
+                await until(lambda: stream.address == other.address)
+
+    asyncio.run(play())
+
+
+class _NoResumption(MemoryStore):
+    """A store that accepts no consumer."""
+
+    def resume(self, *_: Any, **__: Any) -> Any:
+        raise StoreUnavailable
+
+
+def test_consumer_that_is_not_subscribed_yet_can_be_sent_away() -> None:
+    async def play() -> None:
+        with _NoResumption() as store:
+            async with BrokerService(store, grpc_address=("127.0.0.1", 0)) as node:
+                assert node.grpc is not None
+                assert node.parts is not None
+                async with AsyncClient(f"127.0.0.1:{node.grpc.port}") as client:
+                    topic = await client.create_topic("t")
+                    subscribing = asyncio.create_task(client.subscribe(["t"]))
+                    counted = node.parts.overseer.clients.consumers
+                    await until(lambda: counted() == {str(topic.uid): 1})
+                    subscribing.cancel()
+
+    asyncio.run(play())
+
+
+def test_streams_stay_while_the_whole_cluster_is_cut_off(tmp_path: Path) -> None:
+    """No broker knows then that the others are degraded, too."""
+
+    async def play() -> None:
+        async with _cluster(tmp_path, 3) as brokers, AsyncExitStack() as exits:
+            await _see_each_other(brokers)
+            client = await exits.enter_async_context(brokers[0].client(timeout=60))
+            await client.create_topic("t")
+            streams = [await client.subscribe(["t"], consumer=f"c{each}") for each in range(5)]
+            before = [each.address for each in streams]
+            questions = _questions(brokers)
+            for each in brokers:
+                assert each.node.parts is not None
+                coordination = each.node.parts.member.coordination
+                assert isinstance(coordination, EmbeddedCoordination)
+                coordination.cut()
+            # Each stream asks both of the others; one more question comes after all have decided.
+            await until(lambda: _questions(brokers) > questions + 2 * len(streams))
+            assert [each.address for each in streams] == before
+
+    asyncio.run(play())
+
+
+def _questions(brokers: list[Running]) -> int:
+    """The questions for preferences that brokers have answered."""
+    return sum(
+        int(value)
+        for each in brokers
+        for name, labels, value in each.node.metrics.snapshot().samples
+        if name == "broker_commands_count" and labels[0] == "prefer"
+    )
 
 
 def test_clients_leave_a_broker_that_is_cut_off(tmp_path: Path) -> None:

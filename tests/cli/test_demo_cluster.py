@@ -28,6 +28,7 @@ def test_killed_broker_loses_and_doubles_nothing(
         if len(cells := line.strip("│ ").split("│")) == 2
     }
     assert table["lost"] == table["early"] == table["double: delivered after its ack"] == "0"
+    assert table["errors that applications saw"] == "0"
     assert int(table["delivered"].replace(",", "")) >= int(table["sent"].replace(",", "")) > 0
     assert "max" in table["gap of the killed broker's consumers"]
 

@@ -172,6 +172,14 @@ def receiving(address: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]
             process.kill()
 
 
+def test_rack_option_says_where_the_consumer_runs(address: str, client: Client, topic: str) -> None:
+    def racks() -> dict[str, str]:
+        return {each.consumer: each.rack for each in client.cluster().subscribers}
+
+    with receiving(address, topic, "--consumer=racked", "--rack=r1"):
+        asyncio.run(until(lambda: racks().get("racked") == "r1"))
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_releases_held_messages(
     address: str, client: Client, topic: str, number: signal.Signals

@@ -11,6 +11,8 @@ import grpc
 from grpc import aio
 
 from chronoline.client.aio import AsyncClient
+from chronoline.core.errors import ChronolineError
+from chronoline.wire.codes import FAILURE_KEY, STATUS, failure_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 LIMITS = pb.Limits(
@@ -93,10 +95,20 @@ class FakeBroker:
         """Replies in the frame of the welcome; then the stream ends."""
         self.ahead_us = 0
         """The offset of its clock from the machine's."""
+        self.drift_us = 0
+        """The time by which it finds the client's clock ahead; beyond the bound unless it is 0."""
+        self.pongs = 0
         self.others: list[str] = []
         """The addresses in its welcome."""
         self.preferred: list[str] = []
         """The answer to a question about preferences; if empty, the method is unknown."""
+        self.health = "healthy"
+        """Its own health in that answer."""
+        self.names_itself = True
+        """Whether that answer says which broker gives it; one of an earlier version does not."""
+        self.questions: list[pb.PreferRequest] = []
+        self.call_failures: list[ChronolineError] = []
+        """The answers to the next questions for a topic, before the topic itself."""
         self.hellos: list[pb.Hello] = []
         self.streams: list[FakeStream] = []
         self._news = asyncio.Event()
@@ -177,13 +189,26 @@ class FakeBroker:
         )
         await self.streams[-1].reply(push=pb.Push(topic_uid=TOPIC_UID, deliveries=deliveries))
 
-    async def _topic(self, asked: pb.GetTopicRequest, _: Any) -> pb.Topic:
+    async def _topic(self, asked: pb.GetTopicRequest, context: Any) -> pb.Topic:
+        if self.call_failures:
+            failure = failure_of(self.call_failures.pop(0))
+            failed = ((FAILURE_KEY, failure.SerializeToString()),)
+            await context.abort(STATUS[failure.kind], failure.message, failed)
         return pb.Topic(uid=TOPIC_UID, name=asked.name)
 
-    async def _prefer(self, _: pb.PreferRequest, context: Any) -> pb.PreferredBrokers:
+    async def _prefer(self, asked: pb.PreferRequest, context: Any) -> pb.PreferredBrokers:
+        self.questions.append(asked)
+        self._news.set()
         if not self.preferred:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown")
-        return pb.PreferredBrokers(brokers=[pb.Broker(address=each) for each in self.preferred])
+        brokers = [
+            pb.Broker(
+                id=each, address=each, health=self.health if each == self.address else "healthy"
+            )
+            for each in self.preferred
+        ]
+        answered_by = self.address if self.names_itself else ""
+        return pb.PreferredBrokers(brokers=brokers, answered_by=answered_by)
 
     def _serve(self, reply_type: Any) -> Any:
         async def serve(frames: AsyncIterator[Any], context: Any) -> None:
@@ -212,6 +237,7 @@ class FakeBroker:
         match frame.WhichOneof("what"):
             case "hello":
                 self.hellos.append(frame.hello)
+                self._news.set()
                 if self.answer_hello is not None:
                     await stream.reply(seq=frame.seq, failure=self.answer_hello)
                 elif not self.silent:
@@ -222,7 +248,13 @@ class FakeBroker:
                     if self.behind_welcome:
                         stream.end()
             case "ping":
-                await stream.reply(seq=frame.seq, pong=pb.Pong(sent_us=frame.ping.sent_us))
+                pong = pb.Pong(
+                    sent_us=frame.ping.sent_us,
+                    drift_us=self.drift_us,
+                    drifting=self.drift_us != 0,
+                )
+                await stream.reply(seq=frame.seq, pong=pong)
+                self.pongs += 1
             case _:
                 stream.frames.append(frame)
                 await self.answer(stream, frame)

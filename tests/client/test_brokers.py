@@ -10,11 +10,21 @@ from typing import Any
 import pytest
 
 from chronoline.client.aio import AsyncClient
-from chronoline.client.brokers import AddressBook, read_addresses
-from chronoline.core.errors import BrokerUnavailable, InvalidInput
+from chronoline.client.brokers import AddressBook, Brokers, read_addresses
+from chronoline.core.errors import (
+    BrokerUnavailable,
+    ChronolineError,
+    CoordinationUnavailable,
+    InvalidInput,
+    NodeBusy,
+    StoreUnavailable,
+    TopicNotFound,
+    TopicNotReady,
+)
 from chronoline.runtime.child_process import free_addresses
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.client.fake import TOPIC_UID, FakeBroker, FakeStream, delivery, done, now_ms
+from tests.deadline import until
 
 _TINY = pb.Limits(
     frame_bytes=1 << 20, batch=100, credit=100, ping_interval_ms=50, ping_timeout_ms=60_000
@@ -66,22 +76,55 @@ def test_preferred_broker_comes_first_unless_it_failed() -> None:
     book = AddressBook(["a", "b"])
     book.answered("a")
     assert book.order(0.0, ["c", "b"]) == ["c", "b", "a"]
-    book.learn(["c"])
+    book.learn(["c"], 0.0)
     book.failed("c", 0.0)
     assert book.order(1.0, ["c", "b"]) == ["b", "a", "c"]
 
 
-def test_learned_addresses_replace_earlier_ones() -> None:
+def test_address_that_is_not_named_any_more_is_kept_for_five_minutes() -> None:
     book = AddressBook(["a"])
-    book.learn(["b", "c"])
-    book.learn(["d"])
-    assert book.known == ["a", "d"]
+    book.learn(["b", "c"], 0.0)
+    book.learn(["d", "c"], 1.0)
+    assert book.known == ["a", "d", "c", "b"]
+    book.learn([], 299.9)
+    assert book.known == ["a", "d", "c", "b"]
+    book.learn([], 300.5)
+    assert book.known == ["a", "d", "c"]
+
+
+def test_learned_addresses_are_bounded() -> None:
+    book = AddressBook(["a"])
+    for number in range(300):
+        book.learn([f"b{number}"], 0.0)
+    assert len(book.known) == 101
+    assert book.known[1] == "b299"
 
 
 def test_broker_that_answered_last_is_used_first() -> None:
     book = AddressBook(["a", "b"])
     book.answered("b")
     assert book.known == ["b", "a"]
+
+
+def test_unused_connection_to_an_unknown_broker_is_dropped() -> None:
+    async def play() -> None:
+        async with FakeBroker() as broker:
+            brokers = Brokers("127.0.0.1:1", None, tls=False)
+            given, unknown = brokers.at("127.0.0.1:1"), brokers.at("127.0.0.1:2")
+            used = brokers.at(broker.address)
+            call = used.stream("Produce", pb.ProducerReply)
+            await call.write(pb.ProducerFrame(hello=pb.Hello()))
+            brokers.at("127.0.0.1:3")
+            assert brokers.at("127.0.0.1:1") is given
+            assert brokers.at("127.0.0.1:2") is not unknown
+            assert brokers.at(broker.address) is used
+            call.cancel()
+            await until(lambda: not used.is_used)
+            brokers.at("127.0.0.1:4")
+            assert brokers.at(broker.address) is not used
+            await brokers.close()
+
+    asyncio.run(play())
 
 
 # Fail-over
@@ -152,6 +195,19 @@ def test_consumer_returns_with_its_leases_at_another_broker() -> None:
     asyncio.run(play())
 
 
+def test_other_brokers_are_remembered_when_a_broker_names_none() -> None:
+    async def play() -> None:
+        async with _two() as (one, other), one.client() as client:
+            await client.send("t", id="a")
+            await one.streams[-1].reply(known_brokers=pb.KnownBrokers())
+            await client.send("t", id="b")  # its answer comes after
+            await one.stop()
+            assert await client.send("t", id="c") == "c"
+            assert len(other.of("create")) == 1
+
+    asyncio.run(play())
+
+
 def test_silent_broker_is_left_for_another() -> None:
     async def play() -> None:
         async with _two(limits=_TINY) as (one, other), one.client() as client:
@@ -159,6 +215,42 @@ def test_silent_broker_is_left_for_another() -> None:
             one.deaf = True
             assert await client.send("t", id="second") == "second"
             assert [each.create.messages[0].id for each in other.of("create")] == ["second"]
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [TopicNotReady, CoordinationUnavailable, StoreUnavailable, NodeBusy, BrokerUnavailable],
+)
+def test_call_that_may_succeed_later_is_repeated(failure: type[ChronolineError]) -> None:
+    async def play() -> None:
+        async with FakeBroker() as broker, broker.client(timeout=60) as client:
+            broker.call_failures = [failure(), failure()]
+            assert (await client.topic("t")).uid == TOPIC_UID
+            assert broker.call_failures == []
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("failure", [CoordinationUnavailable, StoreUnavailable])
+def test_call_goes_to_a_broker_that_is_not_cut_off(failure: type[ChronolineError]) -> None:
+    async def play() -> None:
+        async with FakeBroker() as one, FakeBroker() as other:
+            one.call_failures = [failure() for _ in range(1_000)]
+            async with AsyncClient([one.address, other.address], timeout=60) as client:
+                assert (await client.topic("t")).uid == TOPIC_UID
+                assert len(one.call_failures) == 999
+
+    asyncio.run(play())
+
+
+def test_refused_call_is_not_repeated() -> None:
+    async def play() -> None:
+        async with FakeBroker() as broker, broker.client(timeout=60) as client:
+            broker.call_failures = [TopicNotFound()]
+            with pytest.raises(TopicNotFound):
+                await client.topic("t")
 
     asyncio.run(play())
 
@@ -233,6 +325,77 @@ def test_move_lets_requests_under_way_be_answered() -> None:
             assert await client.send("t", id="b") == "b"
             assert [each.create.messages[0].id for each in one.of("create")] == ["a"]
             assert [each.create.messages[0].id for each in other.of("create")] == ["b"]
+
+    asyncio.run(play())
+
+
+def test_consumer_that_is_not_accepted_goes_to_another_broker() -> None:
+    async def play() -> None:
+        async def try_again(stream: FakeStream, frame: Any) -> None:
+            await stream.failure(frame.seq, "try_again", "store_unavailable", retry_after_ms=100)
+
+        async with _two() as (one, other), one.client(timeout=60) as client:
+            one.answer = try_again
+            stream = await client.subscribe(["t"])
+            assert stream.address == other.address
+
+    asyncio.run(play())
+
+
+async def _send_away(broker: FakeBroker, to: str) -> None:
+    await broker.streams[-1].reply(move_to=pb.MoveTo(reason="degraded", address=to))
+
+
+def test_stream_stays_where_it_is_if_the_other_broker_is_degraded_too() -> None:
+    async def play() -> None:
+        async with _two() as (one, other), one.client() as client:
+            one.preferred = [one.address, other.address]
+            other.preferred, other.health = [one.address, other.address], "degraded"
+            await client.send("t", id="a")
+            for times in (1, 2):  # the second question comes after the first was decided
+                await _send_away(one, other.address)
+                await other.until(lambda: len(other.questions) == times)  # noqa: B023 - awaited here
+            assert all(each.only_look for each in other.questions)
+            assert await client.send("t", id="b") == "b"
+            assert other.hellos == []
+            other.health = "healthy"
+            await _send_away(one, other.address)
+            await other.until(lambda: bool(other.hellos))
+
+    asyncio.run(play())
+
+
+def test_stream_leaves_a_degraded_broker_for_one_that_answers() -> None:
+    async def play() -> None:
+        (dead,) = free_addresses(1)
+        async with _two() as (one, other), one.client() as client:
+            one.preferred = [one.address, other.address]
+            other.preferred = [dead, other.address]
+            await client.send("t", id="a")
+            await _send_away(one, dead)
+            await other.until(lambda: bool(other.hellos))
+
+    asyncio.run(play())
+
+
+def test_only_carrier_is_found_by_way_of_an_overseer() -> None:
+    async def play() -> None:
+        async with FakeBroker() as overseer, FakeBroker() as carrier, overseer.client() as client:
+            overseer.preferred = [carrier.address]
+            assert await client.send("t", id="a") == "a"
+            assert overseer.hellos == []
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("names_itself", [True, False])
+def test_broker_that_is_alone_is_used_under_the_given_address(names_itself: bool) -> None:
+    async def play() -> None:
+        async with FakeBroker() as broker, broker.client() as client:
+            broker.preferred, broker.names_itself = ["10.255.255.1:1"], names_itself
+            own, broker.address = broker.address, "10.255.255.1:1"  # as it knows itself
+            assert await client.send("t", id="a") == "a"
+            broker.address = own
 
     asyncio.run(play())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -30,6 +31,7 @@ from chronoline.core.permissions import Operation
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.nodes import running
 from tests.client.fake import TOPIC_UID, FakeBroker, FakeStream, done
+from tests.deadline import until
 
 _SHORT_S = 0.3
 
@@ -606,3 +608,22 @@ def test_reply_combined_with_the_welcome_is_handled() -> None:
                 await anext(client.consume("t", consumer="c"))
 
     asyncio.run(play())
+
+
+def test_drift_of_the_machine_is_logged_when_it_begins(caplog: pytest.LogCaptureFixture) -> None:
+    often = pb.Limits(frame_bytes=1 << 20, batch=100, ping_interval_ms=50)
+
+    async def play() -> None:
+        async with FakeBroker(limits=often) as broker, broker.client() as client:
+            await client.send("t")
+            for drift_us in (2_500_000, 0, -3_000_000):
+                pongs, broker.drift_us = broker.pongs, drift_us
+                await until(lambda: broker.pongs >= pongs + 3)  # noqa: B023 - awaited here
+                await client.send("t")  # its answer comes after the pongs
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(play())
+    assert [each for each in caplog.messages if "clock" in each] == [
+        "this machine's clock is 2.500 s ahead of the broker's",
+        "this machine's clock is 3.000 s behind the broker's",
+    ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 
@@ -119,10 +120,13 @@ class ClusterMember(AsyncService):
         """The broker listens at this address: others can send clients to it."""
         self._show(replace(self._record, address=self.options.advertise or address))
 
-    def describe(self, load: BrokerLoad, problems: tuple[str, ...]) -> None:
-        """Its load, and why it is degraded; written if it changed."""
+    def describe(self, load: BrokerLoad, problems: Mapping[str, str]) -> None:
+        """Its load, and why it is degraded: types with their reasons. Written if load or types changed."""
         if self._record.address:
-            self._show(replace(self._record, load=load, problems=problems))
+            names, reasons = tuple(problems), tuple(problems.values())
+            if names == self._record.problems:
+                reasons = self._record.reasons  # those of now may have other figures
+            self._show(replace(self._record, load=load, problems=names, reasons=reasons))
             self._check_name()
 
     async def _start(self) -> None:

@@ -39,6 +39,7 @@ class ConsumerClientStream(ClientStream[pb.ConsumerFrame, pb.ConsumerReply]):
         self._names = names
         self._subscriptions: dict[int, Subscription] = {}
         self._subscribing: dict[int, asyncio.Task[None]] = {}
+        self._asked: int | None = None  # the topic of the last request
         self.busy = False
         self.instance = ""
         # Nothing is reserved for it while this is true.
@@ -86,9 +87,9 @@ class ConsumerClientStream(ClientStream[pb.ConsumerFrame, pb.ConsumerReply]):
         self._names.replace(self.name, self)
 
     @property
-    def topic_uids(self) -> frozenset[int]:
-        """The topics to which it is subscribed."""
-        return frozenset(self._subscriptions)
+    def first_topic(self) -> int | None:
+        """The topic by which its client chooses a broker, also before it is subscribed."""
+        return next(iter(self._subscriptions), self._asked)
 
     # Requests of the client
 
@@ -135,7 +136,7 @@ class ConsumerClientStream(ClientStream[pb.ConsumerFrame, pb.ConsumerReply]):
                 await self._change(frame, reply, session=f"{self.instance}/")
 
     async def _subscribe(self, seq: int, asked: pb.Subscribe) -> None:
-        uid = asked.topic_uid
+        uid = self._asked = asked.topic_uid
         topic = await self._parts.topics.get(uid)
         if uid in self._subscriptions or uid in self._subscribing:
             raise AlreadySubscribed(

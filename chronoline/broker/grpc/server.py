@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 import urllib.parse
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
@@ -290,9 +291,10 @@ class _StreamClients(LocalClients):
     def __init__(self, sessions: Callable[[], Sequence[AnyClientStream]]) -> None:
         self._sessions = sessions
 
-    def topics(self) -> list[str]:
-        found = {uid for each in self._consumers for uid in each.topic_uids}
-        return [str(uid) for uid in sorted(found)]
+    def consumers(self) -> dict[str, int]:
+        firsts = (each.first_topic for each in self._consumers)
+        found = Counter(str(each) for each in firsts if each is not None)
+        return dict(sorted(found.items()))
 
     def producers(self) -> int:
         return len(self._producers)
@@ -302,7 +304,7 @@ class _StreamClients(LocalClients):
         move = notice.move
         asked: list[AnyClientStream] = self._producers
         if move.kind is ClientKind.CONSUMER:
-            asked = [each for each in self._consumers if int(move.topic) in each.topic_uids]
+            asked = [each for each in self._consumers if each.first_topic == int(move.topic)]
         for each in asked[-move.clients :]:
             each.suggest_move(
                 pb.MoveTo(reason=move.reason, address=notice.address, message=notice.message)

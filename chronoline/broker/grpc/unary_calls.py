@@ -68,12 +68,19 @@ class UnaryCalls:
         is_producer = asked.kind == pb.PreferRequest.KIND_PRODUCER
         kind = ClientKind.PRODUCER if is_producer else ClientKind.CONSUMER
         with self._command("prefer"):
-            found = self._parts.overseer.prefer(asked.topic_uid, kind, asked.rack)
-        return pb.PreferredBrokers(
-            brokers=[
-                pb.Broker(id=each.name, address=each.address, rack=each.rack) for each in found
-            ]
-        )
+            found = self._parts.overseer.prefer(
+                asked.topic_uid, kind, asked.rack, only_look=asked.only_look
+            )
+        brokers = [
+            pb.Broker(
+                id=each.record.name,
+                address=each.record.address,
+                rack=each.record.rack,
+                health=each.health.value,
+            )
+            for each in found
+        ]
+        return pb.PreferredBrokers(brokers=brokers, answered_by=self._parts.broker)
 
     async def CreateTopic(self, asked: pb.CreateTopicRequest) -> pb.Topic:
         with self._command("create_topic"):

@@ -29,6 +29,7 @@ from chronoline.broker.http.requests import (
     LeaseRef,
     Milliseconds,
     MomentMs,
+    RackName,
     Reason,
     RequestBody,
     Schema,
@@ -89,6 +90,13 @@ class ReceiveRequest(RequestBody):
     )
     wait: DurationMs | None = Field(
         default=None, description="The longest wait for the first message; 20s by default."
+    )
+    rack: RackName | None = Field(
+        default=None,
+        description=(
+            "Where the consumer runs. Consumers of other racks serve its buckets if it is lost. "
+            "It counts from the first poll on, until the broker has forgotten the consumer."
+        ),
     )
     resume: bool = Field(
         default=False,
@@ -338,6 +346,7 @@ class _LongPoll(Response):
                     request.consumer,
                     count=request.count,
                     lease_ms=request.lease or found.settings.default_lease_ms,
+                    rack=request.rack or "",
                     resume=request.resume,
                 ),
             )

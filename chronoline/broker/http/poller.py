@@ -9,8 +9,8 @@ of its request, and the first messages that come are the answer. After that:
   consumer that subscribes again gets its leases under new versions, and could not settle its work.
 - Then it is unsubscribed; earlier, if another needs the room and it has no live leases.
 
-Polls without a name, of the same lease, share one poller. If each were a consumer of its own, it would wait
-for a share until the next window, and leave it unserved as soon as it had one message.
+Polls without a name, of the same lease and rack, share one poller. If each were a consumer of its own, it
+would wait for a share until the next window, and leave it unserved as soon as it had one message.
 
 Messages that were reserved for a poller and did not get into an answer are given back.
 """
@@ -88,12 +88,18 @@ class Poller:
     """A consumer of one topic. The loader pushes to it."""
 
     def __init__(
-        self, name: str, topic: Topic, refuse: Callable[[LeasedMessage], None], *, nameless: bool
+        self,
+        name: str,
+        topic: Topic,
+        refuse: Callable[[LeasedMessage], None],
+        *,
+        rack: str,
+        nameless: bool,
     ) -> None:
         """`refuse` gets messages that no poll takes. A `nameless` poller serves all polls without a name."""
         self.name = name
         self.instance = new_id()
-        self.rack = ""
+        self.rack = rack
         self.topic = topic
         self.nameless = nameless
         self.polls: list[Poll] = []  # the longest waiting first
@@ -164,8 +170,8 @@ class Pollers(AsyncService):
     def __init__(self, parts: BrokerContext) -> None:
         self._parts = parts
         self._pollers: dict[tuple[int, str], Poller] = {}
-        # The names of pollers without a given name, by topic and lease.
-        self._nameless: dict[tuple[int, int], str] = {}
+        # The names of pollers without a given name, by topic, lease and rack.
+        self._nameless: dict[tuple[int, int, str], str] = {}
         self._looking: asyncio.Task[None] | None = None
         self._stopping = False
 
@@ -195,7 +201,14 @@ class Pollers(AsyncService):
     # One poll
 
     async def begin(
-        self, topic: Topic, name: str | None, *, count: int, lease_ms: int, resume: bool = False
+        self,
+        topic: Topic,
+        name: str | None,
+        *,
+        count: int,
+        lease_ms: int,
+        rack: str = "",
+        resume: bool = False,
     ) -> Poll:
         """A new poll. Raises `AlreadySubscribed` while another poll of that name waits, and `TooMuch`.
 
@@ -203,7 +216,7 @@ class Pollers(AsyncService):
         """
         if self._stopping:
             raise BrokerUnavailable("the broker is stopping; nothing was changed. Ask another one")
-        poller = self._poller(topic, name, lease_ms, resume=resume)
+        poller = self._poller(topic, name, lease_ms, rack=rack, resume=resume)
         poll = Poll(poller, count, self._parts.limits.frame_bytes)
         poller.polls.append(poll)
         try:
@@ -220,8 +233,10 @@ class Pollers(AsyncService):
         self._set_credit(poller)
         return poll
 
-    def _poller(self, topic: Topic, name: str | None, lease_ms: int, *, resume: bool) -> Poller:
-        key = (topic.uid, lease_ms)
+    def _poller(
+        self, topic: Topic, name: str | None, lease_ms: int, *, rack: str, resume: bool
+    ) -> Poller:
+        key = (topic.uid, lease_ms, rack)
         known = name or self._nameless.get(key)
         poller = None if known is None else self._pollers.get((topic.uid, known))
         if poller is not None and poller.polls and not poller.nameless:
@@ -232,17 +247,18 @@ class Pollers(AsyncService):
             self._leave(poller)
             poller = None
         if poller is None:
-            poller = self._join(topic, name, lease_ms)
+            poller = self._join(topic, name, lease_ms, rack)
         if name is None:
             self._nameless[key] = poller.name
         return poller
 
-    def _join(self, topic: Topic, name: str | None, lease_ms: int) -> Poller:
+    def _join(self, topic: Topic, name: str | None, lease_ms: int, rack: str) -> Poller:
         self._make_room()
         poller = Poller(
             name or f"c-{new_id()}",
             topic,
             lambda leased: self._return(poller, [leased]),
+            rack=rack,
             nameless=name is None,
         )
         self._pollers[topic.uid, poller.name] = poller

@@ -225,6 +225,7 @@ ConsumerName = Annotated[
     ),
     _checked_name("consumer"),
 ]
+RackName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_BYTES), _checked_name("rack")]
 Id = Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES), AfterValidator(_checked_id)]
 Reason = Annotated[str, Field(max_length=MAX_REASON_CHARACTERS), AfterValidator(_checked_reason)]
 IfExists = Annotated[

@@ -168,7 +168,7 @@ class Cluster(_message.Message):
     def __init__(self, now_us: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., subscribers: _Optional[_Iterable[_Union[Subscriber, _Mapping]]] = ..., store_problem: _Optional[str] = ..., degradations: _Optional[_Iterable[_Union[Degradation, _Mapping]]] = ..., answered_by: _Optional[str] = ..., coordination_problem: _Optional[str] = ...) -> None: ...
 
 class PreferRequest(_message.Message):
-    __slots__ = ("topic_uid", "kind", "rack")
+    __slots__ = ("topic_uid", "kind", "rack", "only_look")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[PreferRequest.Kind]
@@ -180,16 +180,20 @@ class PreferRequest(_message.Message):
     TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
+    ONLY_LOOK_FIELD_NUMBER: _ClassVar[int]
     topic_uid: int
     kind: PreferRequest.Kind
     rack: str
-    def __init__(self, topic_uid: _Optional[int] = ..., kind: _Optional[_Union[PreferRequest.Kind, str]] = ..., rack: _Optional[str] = ...) -> None: ...
+    only_look: bool
+    def __init__(self, topic_uid: _Optional[int] = ..., kind: _Optional[_Union[PreferRequest.Kind, str]] = ..., rack: _Optional[str] = ..., only_look: _Optional[bool] = ...) -> None: ...
 
 class PreferredBrokers(_message.Message):
-    __slots__ = ("brokers",)
+    __slots__ = ("brokers", "answered_by")
     BROKERS_FIELD_NUMBER: _ClassVar[int]
+    ANSWERED_BY_FIELD_NUMBER: _ClassVar[int]
     brokers: _containers.RepeatedCompositeFieldContainer[Broker]
-    def __init__(self, brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ...) -> None: ...
+    answered_by: str
+    def __init__(self, brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., answered_by: _Optional[str] = ...) -> None: ...
 
 class Header(_message.Message):
     __slots__ = ("name", "value")

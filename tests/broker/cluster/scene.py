@@ -12,7 +12,7 @@ from chronoline.client import Topic, TopicSettings
 from chronoline.client.aio import AsyncClient, ToSend
 from chronoline.coordination.contract import BrokerSession, Coordination
 from chronoline.coordination.generations import NOTHING_AGREED
-from chronoline.core.errors import CoordinationUnavailable
+from chronoline.core.errors import CoordinationUnavailable, StoreUnavailable
 from chronoline.core.ids import bucket_of
 from chronoline.node.broker_service import BrokerService
 from chronoline.node.settings import BROKER_ROLES
@@ -48,6 +48,22 @@ class MortalConnection(LossyCoordination):
         return await super().open_session(ttl_ms, margin_ms)
 
 
+class CutStore:
+    """A store that one broker can be cut off from."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.is_cut = False
+        self.missed: list[str] = []
+        """The calls while it was cut off."""
+
+    def __getattr__(self, name: str) -> Any:
+        if self.is_cut and name not in ("watch", "capabilities"):
+            self.missed.append(name)
+            raise StoreUnavailable("no route to the store")
+        return getattr(self._store, name)
+
+
 class Cluster:
     """Brokers by name, and consumers at them."""
 
@@ -57,13 +73,17 @@ class Cluster:
         self._store = exits.enter_context(MemoryStore())
         self.brokers: dict[str, Running] = {}
         self.connections: dict[str, MortalConnection] = {}
+        self.stores: dict[str, CutStore] = {}
+        """The store, as each broker reaches it."""
 
     async def add_broker(
         self, name: str, *, roles: tuple[str, ...] = BROKER_ROLES, **given: Any
     ) -> Running:
         connection = MortalConnection(self._engine.connect())
+        store: Any = CutStore(self._store)
+        self.stores[name] = store
         node = BrokerService(
-            self._store,
+            store,
             grpc_address=("127.0.0.1", 0),
             coordination=connection,
             member=MemberOptions(name=name, roles=roles),

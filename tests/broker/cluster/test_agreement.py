@@ -66,6 +66,45 @@ def test_share_of_a_dead_broker_goes_to_the_others(engine: Engine) -> None:
     run_scene(scene)
 
 
+def test_share_of_a_broker_without_the_store_goes_to_the_others() -> None:
+    """Nothing is sent meanwhile: the broker finds out by itself."""
+
+    async def scene() -> None:
+        async with cluster(EmbeddedEngine(), "one", "two") as brokers:
+            topic = await brokers.create_topic("one")
+            first = await brokers.join("one", topic, "a")
+            await brokers.join("two", topic, "b")
+            await brokers.shares_are(a=(0, 4), b=(4, 8))
+            brokers.stores["two"].is_cut = True
+            await brokers.shares_are("one", a=(0, 8))
+            await send_all(await brokers.client("one"), IDS)
+            assert sorted(await receive(first, 40)) == in_buckets(0, 8)
+            brokers.stores["two"].is_cut = False
+            await brokers.shares_are(a=(0, 4), b=(4, 8))
+
+    run_scene(scene)
+
+
+def test_shares_return_with_the_store_of_all_brokers() -> None:
+    async def scene() -> None:
+        async with cluster(EmbeddedEngine(), "one", "two") as brokers:
+            topic = await brokers.create_topic("one")
+            first = await brokers.join("one", topic, "a")
+            second = await brokers.join("two", topic, "b")
+            await brokers.shares_are(a=(0, 4), b=(4, 8))
+            for store in brokers.stores.values():
+                store.is_cut = True
+            await brokers.shares_are(a=(0, 0), b=(0, 0))
+            for store in brokers.stores.values():
+                store.is_cut = False
+            await brokers.shares_are(a=(0, 4), b=(4, 8))
+            await send_all(await brokers.client("one"), IDS)
+            assert sorted(await receive(first, 20)) == in_buckets(0, 4)
+            assert sorted(await receive(second, 20)) == in_buckets(4, 8)
+
+    run_scene(scene)
+
+
 def test_consumer_that_leaves_hands_its_share_on(engine: Engine) -> None:
     async def scene() -> None:
         async with cluster(engine, "one", "two") as brokers:

@@ -103,6 +103,28 @@ def test_empty_poll_is_answered_after_its_wait(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_poller_has_the_rack_of_its_request(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic()
+            polls = [
+                {"consumer": "c", "rack": "r1"},
+                {"rack": "r1"},
+                {"rack": "r2"},
+                {"rack": "r1"},
+            ]
+            names = [(await served.receive(wait="0s", **each))["consumer"] for each in polls]
+            assert names[1] == names[3] != names[2]  # without a name, a consumer for each rack
+            racks = {each.name: each.receiver.rack for each in served.subscriptions}
+            assert racks == {"c": "r1", names[1]: "r1", names[2]: "r2"}
+            shown = (await served.http.get("/v1/info")).json()["subscribers"]
+            assert {each["consumer"]: each["rack"] for each in shown} == racks
+            refused = await served.http.post("/v1/topics/t/receive", json={"rack": ""})
+            assert refused.status_code == 400
+
+    asyncio.run(play())
+
+
 def test_new_message_wakes_a_poll(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
