@@ -7,6 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# Modules are compiled once: a node starts in less than half of the time that it takes from the sources.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The interpreter's own pip, working on the environment: that spares the machine ensurepip.
 PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check --quiet
 UV := $(BIN)/uv --quiet
@@ -92,7 +95,7 @@ $(READY): requirements.lock pyproject.toml bench/pyproject.toml
 		echo "Chronoline needs Python 3.11 or newer; name one: make setup PYTHON=python3.12" >&2; exit 1; }
 	@echo "== setting up $(VENV)"
 	@$(PYTHON) -m venv --clear --without-pip $(VENV)
-	@{ $(PIP) install uv==$(UV_VERSION) && $(UV) pip $(FROM_LOCK) --python $(BIN)/python; } || { \
+	@{ $(PIP) install uv==$(UV_VERSION) && $(UV) pip $(FROM_LOCK) --compile-bytecode --python $(BIN)/python; } || { \
 		echo "== uv is not available or failed: installing with pip"; $(PIP) $(FROM_LOCK); }
 	@$(PIP) $(PROJECT)
 	@touch $@

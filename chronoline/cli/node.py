@@ -223,10 +223,11 @@ def up(
     is lost either way.
     """
     log_to_stderr(settings)
-    from chronoline.node.local_cluster import run_cluster  # noqa: PLC0415 - gRPC is slow to import
-    from chronoline.node.process import run_node  # noqa: PLC0415 - gRPC is slow to import
-
     if nodes is not None:
+        from chronoline.node.local_cluster import run_cluster  # noqa: PLC0415 - gRPC is slow to import
+
         run_cluster(settings, nodes)
     else:
+        from chronoline.node.process import run_node  # noqa: PLC0415 - gRPC is slow to import
+
         run_node(settings, quiet=quiet, until_eof=until_eof)

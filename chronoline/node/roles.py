@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chronoline.broker.auth import Door
 from chronoline.broker.cluster.member import MemberOptions
@@ -19,14 +19,14 @@ from chronoline.callbacks.caller import Caller, CallLimits
 from chronoline.callbacks.signature import Signer
 from chronoline.coordination.factory import open_coordination
 from chronoline.core.errors import InvalidInput
-from chronoline.node.auth import request_check
 from chronoline.node.settings import NodeSettings
-from chronoline.node.timer_service import ServiceOptions, TimerService
 from chronoline.runtime.admission import Admission
 from chronoline.runtime.descriptors import limit
 from chronoline.runtime.tls import client_context
 from chronoline.stores.contract import Store
-from chronoline.timers.replica import Attempts
+
+if TYPE_CHECKING:
+    from chronoline.node.timer_service import ServiceOptions, TimerService
 
 logger = logging.getLogger(__name__)
 
@@ -150,6 +150,10 @@ async def _start_timers(
     caller: Caller,
 ) -> str:
     """SIGHUP reads the list of nodes again, SIGUSR1 resyncs."""
+    # Without these imports a broker without timers starts faster.
+    from chronoline.node.timer_auth import request_check  # noqa: PLC0415
+    from chronoline.node.timer_service import TimerService  # noqa: PLC0415
+
     listener = settings.timers_listener
     service = TimerService(options, admits=request_check(door, listener.host), caller=caller)
 
@@ -167,6 +171,9 @@ async def _start_timers(
 
 
 def _timer_options(settings: NodeSettings, door: Door) -> ServiceOptions:
+    from chronoline.node.timer_service import ServiceOptions  # noqa: PLC0415 - as in `_start_timers`
+    from chronoline.timers.replica import Attempts  # noqa: PLC0415 - as in `_start_timers`
+
     listener, replication, callbacks = (
         settings.timers_listener,
         settings.replication,

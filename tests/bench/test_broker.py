@@ -25,18 +25,19 @@ from tests.bench.cases import choose_each, fail_one
 from tests.conftest import miss
 
 TINY = Sizes(
-    lateness=LatenessSizes(rounds=1, loads=((200, 2),), steady_s=0.5, delay_s=1),
-    creates=CreateSizes(rounds=1, messages=2_000, seconds=0.2),
-    leases=LeaseSizes(rounds=1, messages=500, consumers=(2,)),
-    instant=InstantSizes(rounds=1, messages=500),
+    lateness=LatenessSizes(rounds=1, loads=((50, 2),), steady_s=0.5, delay_s=1),
+    creates=CreateSizes(rounds=1, messages=300, seconds=0.1),
+    leases=LeaseSizes(rounds=1, messages=100, consumers=(2,)),
+    instant=InstantSizes(rounds=1, messages=100),
     waiting=WaitingSizes(
-        waiting=2_000,
+        waiting=300,
         rounds=1,
         steady_s=0.5,
         delay_s=1,
         soak_s=0.5,
         look_every_s=0.1,
         engines=("sqlite",),
+        rate=100,
     ),
 )
 
@@ -159,10 +160,10 @@ def test_a_broker_is_measured(report: Report) -> None:
 @pytest.mark.parametrize(
     ("case", "metrics", "judged"),
     [
-        ("late at 200/s, 2 consumers, lease and ack each", 9, 1),
+        ("late at 50/s, 2 consumers, lease and ack each", 9, 1),
         ("durable creates through the SDK", 2, 2),
-        ("lease and ack, 2 consumers, 500 due", 2, 1),
-        ("500 due at one instant, 4 consumers", 2, 1),
+        ("lease and ack, 2 consumers, 100 due", 2, 1),
+        ("100 due at one instant, 4 consumers", 2, 1),
     ],
 )
 def test_both_engines_have_every_row(report: Report, case: str, metrics: int, judged: int) -> None:
@@ -175,7 +176,7 @@ def test_both_engines_have_every_row(report: Report, case: str, metrics: int, ju
 
 @pytest.mark.timeout(300)
 def test_full_timeline_and_memory_are_measured(report: Report) -> None:
-    rows = {row.metric: row for row in report.rows if "2,000 waiting" in row.case}
+    rows = {row.metric: row for row in report.rows if "300 waiting" in row.case}
     assert rows["late, p99"].holds is not None
     (memory,) = (row for name, row in rows.items() if name.startswith("memory of the broker"))
     assert memory.unit == "MB"

@@ -25,7 +25,7 @@ from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.nodes import Running, running
 
 Result = TypeVar("Result")
-_EXAMPLES = {"sqlite": 80, "postgres": 30}
+_EXAMPLES = {"sqlite": 50, "postgres": 20}
 _LAST_US = 4_711
 """Of the ping that ends every attempt."""
 _STREAMS: dict[str, tuple[Any, Any]] = {

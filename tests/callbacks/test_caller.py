@@ -59,6 +59,16 @@ def test_request_arrives_as_sent() -> None:
     run_scene(scene)
 
 
+def test_stopped_caller_opens_no_session() -> None:
+    async def scene() -> None:
+        async with Caller(AddressGuard(LOOPBACK)) as caller:
+            pass
+        with pytest.raises(RuntimeError, match="stopped"):
+            await caller.open()
+
+    run_scene(scene)
+
+
 @pytest.mark.parametrize(
     ("status", "verdict"),
     [

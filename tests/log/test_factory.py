@@ -199,7 +199,7 @@ def test_bucket_without_an_index_is_refused_with_advice(url: str) -> None:
     [
         ("obstore", "s3://bucket", "sqlite:////tmp/i.db", "chronoline[aws]"),
         ("boto3", "s3://bucket", "sqlite:////tmp/i.db", "chronoline[aws]"),
-        ("boto3", "file://{folder}", "dynamodb://table", "chronoline[aws]"),
+        ("botocore", "file://{folder}", "dynamodb://table", "chronoline[aws]"),
         ("psycopg", "file://{folder}", "postgresql://h/d", "chronoline[postgres]"),
     ],
 )

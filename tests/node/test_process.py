@@ -6,6 +6,8 @@ import json
 import re
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -18,6 +20,17 @@ from tests.certificates import make_certificate
 from tests.node.processes import FREE, call, refusal, run, started, up
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
+
+
+def test_broker_loads_neither_timers_nor_their_http_stack() -> None:
+    loaded = (
+        "import sys, chronoline.node.process, chronoline.node.broker_service\n"
+        "print({'aiohttp', 'chronoline.node.timer_service'} & sys.modules.keys())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", loaded], check=True, capture_output=True, text=True
+    )
+    assert done.stdout == "set()\n"
 
 
 # A new user

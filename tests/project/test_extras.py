@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zipfile import ZipFile
 
 import pytest
@@ -26,6 +27,24 @@ EXTRAS = {
 }
 PIPE = str(ROOT / "examples" / "pipe-embedded.toml")
 S3 = "s3://bucket/prefix?index=dynamodb%3A%2F%2Ftable%3Fregion%3Deu-central-1"
+ANSWERED = ("--help", "--version", "send --help", "log --help", "timers --help", "up --help")
+REFUSED = {
+    "up --data x": "'chronoline[server]'",
+    "config show": "'chronoline[server]'",
+    "token create x": "'chronoline[server]'",
+    "demo": "'chronoline[spark]'",
+    "demo --timers": "'chronoline[server]'",
+    "demo --cluster": "'chronoline[server,postgres,cluster]'",
+    "bench store": "chronoline-bench",
+    f"log topics --log {S3}": "'chronoline[aws]'",
+}
+PIPE_COMMANDS = (
+    "log create orders --log chronoline-data/log",
+    "log create orders-due --log chronoline-data/log",
+    f"pipe run --config {PIPE}",
+    f"pipe check --config {PIPE}",
+)
+COMMANDS = (*ANSWERED, *REFUSED, *PIPE_COMMANDS)
 ROOMS = {
     "broker": {"server"},
     "callbacks": {"server"},
@@ -87,9 +106,35 @@ def run_on_base(
     )
 
 
-def run_command(wheel: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    called = f"sys.argv = {['chronoline', *arguments]!r}\n"
-    return run_on_base(wheel, f"{called}from chronoline.cli.main import run\nrun()\n")
+class Answer(NamedTuple):
+    code: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture(scope="module")
+def answers(wheel: Path) -> dict[str, Answer]:
+    """The answers to all `COMMANDS` on a base install, by forks of one process."""
+    program = (
+        "import json, os\n"
+        "from chronoline.cli.main import run\n"
+        "answers = []\n"
+        f"for arguments in {[command.split() for command in COMMANDS]!r}:\n"
+        "    with open('stdout', 'w+') as stdout, open('stderr', 'w+') as stderr:\n"
+        "        if not (child := os.fork()):\n"
+        "            os.dup2(stdout.fileno(), 1), os.dup2(stderr.fileno(), 2)\n"
+        "            sys.argv = ['chronoline', *arguments]\n"
+        "            run()\n"
+        "            sys.exit()\n"
+        "        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\n"
+        "        stdout.seek(0), stderr.seek(0)\n"
+        "        answers.append((code, stdout.read(), stderr.read()))\n"
+        "print(json.dumps(answers))\n"
+    )
+    done = run_on_base(wheel, program)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = [Answer(*each) for each in json.loads(done.stdout)]
+    return dict(zip(COMMANDS, found, strict=True))
 
 
 def hidden_modules(*, strict: bool) -> set[str]:
@@ -150,51 +195,31 @@ def test_sdk_runs_on_a_base_install(wheel: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["--version"], ["send", "--help"], ["log", "--help"], ["timers", "--help"]],
-    ids=" ".join,
-)
-def test_command_answers_on_a_base_install(wheel: Path, arguments: list[str]) -> None:
-    done = run_command(wheel, *arguments)
-    assert (done.returncode, done.stderr) == (0, "")
+@pytest.mark.parametrize("command", ANSWERED)
+def test_command_answers_on_a_base_install(answers: dict[str, Answer], command: str) -> None:
+    assert (answers[command].code, answers[command].stderr) == (0, "")
 
 
-def test_help_names_the_extra_of_a_missing_part(wheel: Path) -> None:
-    shown = " ".join(run_command(wheel, "up", "--help").stdout.split())
+def test_help_names_the_extra_of_a_missing_part(answers: dict[str, Answer]) -> None:
+    shown = " ".join(answers["up --help"].stdout.split())
     assert "Needs: pip install 'chronoline[server]'" in shown
 
 
-@pytest.mark.parametrize(
-    ("arguments", "install"),
-    [
-        (["up", "--data", "x"], "'chronoline[server]'"),
-        (["config", "show"], "'chronoline[server]'"),
-        (["token", "create", "x"], "'chronoline[server]'"),
-        (["demo"], "'chronoline[spark]'"),
-        (["demo", "--timers"], "'chronoline[server]'"),
-        (["demo", "--cluster"], "'chronoline[server,postgres,cluster]'"),
-        (["bench", "store"], "chronoline-bench"),
-        (["log", "topics", "--log", S3], "'chronoline[aws]'"),
-    ],
-    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
-)
+@pytest.mark.parametrize(("command", "install"), REFUSED.items())
 def test_missing_part_is_answered_with_its_command(
-    wheel: Path, arguments: list[str], install: str
+    answers: dict[str, Answer], command: str, install: str
 ) -> None:
-    done = run_command(wheel, *arguments)
-    assert done.returncode == 1
+    done = answers[command]
+    assert done.code == 1
     assert done.stderr.startswith("chronoline: ")
     assert done.stderr.endswith(f": pip install {install}\n")
 
 
-def test_pipe_without_spark_names_its_extra(wheel: Path) -> None:
-    for topic in ("orders", "orders-due"):
-        made = run_command(wheel, "log", "create", topic, "--log", "chronoline-data/log")
-        assert made.returncode == 0
-    for command in ("run", "check"):
-        done = run_command(wheel, "pipe", command, "--config", PIPE)
-        assert done.returncode == 1
+def test_pipe_without_spark_names_its_extra(answers: dict[str, Answer]) -> None:
+    made, refused = PIPE_COMMANDS[:2], PIPE_COMMANDS[2:]
+    assert [answers[command].code for command in made] == [0, 0]
+    for done in (answers[command] for command in refused):
+        assert done.code == 1
         assert "pip install 'chronoline[spark]'" in done.stdout + done.stderr
 
 
@@ -243,6 +268,7 @@ def imported(source: str) -> Iterator[str]:
         waiting.extend(ast.iter_child_nodes(node))
 
 
+@cache
 def imports_by_room() -> dict[str, set[str]]:
     """By package of ours: everything that it imports from elsewhere."""
     rooms: dict[str, set[str]] = {}

@@ -107,7 +107,7 @@ def test_holder_is_fenced_after_recreation_by_a_slow_clock(
         slow.discard("a")  # where the dead letter had to stay, because its version is not settled
         while slow.create(new("a", due=0)) == ["exists"]:
             assert dedupe_ms
-            slow.now += 10
+            slow.now += max(10, (line.now - slow.now) // 4)  # the id is free at about `line.now`
         live = slow.take("c")
         assert live.version > stale[-1].version, (waited_ms, behind_ms)
         assert_fenced(slow, stale, live)

@@ -27,30 +27,26 @@ def test_the_kit(store: Store, chronoline_clock: ManualClock) -> None:
 """
 
 
-def run_example(folder: Path, source: str) -> str:
-    (folder / "test_reminders.py").write_text(source)
+def run_examples(folder: Path, *sources: str) -> str:
+    for number, source in enumerate(sources):
+        (folder / f"test_reminders_{number}.py").write_text(source)
     (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     run = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
     return subprocess.run(run, cwd=folder, check=False, capture_output=True, text=True).stdout
 
 
-def test_example_passes(tmp_path: Path) -> None:
-    shown = run_example(tmp_path, EXAMPLE)
-    assert "2 passed" in shown, shown
+def test_examples_pass_and_the_fixture_gives_a_real_store(tmp_path: Path) -> None:
+    shown = run_examples(tmp_path, EXAMPLE, POSTGRES + USE_POSTGRES)
+    assert "3 passed" in shown, shown
 
 
 def test_example_fails_as_the_guide_shows(tmp_path: Path) -> None:
     broken = EXAMPLE.replace("due=now_ms + 24 * HOUR_MS", "due=now_ms + 23 * HOUR_MS")
     broken = broken.replace(', body=b"Finish your profile")\n\n', ")\n\n")
-    shown = re.sub(r"^E +", "", run_example(tmp_path, broken), flags=re.M)
+    shown = re.sub(r"^E +", "", run_examples(tmp_path, broken), flags=re.M)
     failure = re.sub(r"^ +", "", FAILURE, flags=re.M)
     assert failure in re.sub(r"^ +", "", shown, flags=re.M), shown
     assert "1 failed, 1 passed" in shown
-
-
-def test_fixture_of_the_guide_gives_a_real_store(tmp_path: Path) -> None:
-    shown = run_example(tmp_path, POSTGRES + USE_POSTGRES)
-    assert "1 passed" in shown, shown
 
 
 def test_examples_are_well_typed(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from chronoline_bench.workload import DAY_MS
 
 SAME = Wanted(at_most=1.2)
 FLAT = Wanted(at_most=1.1)
-_RATE = 1_000
 _MB = 1024 * 1024
 
 
@@ -34,6 +33,8 @@ class WaitingSizes:
     """The duration of the memory measurement; 0 skips it."""
     look_every_s: float
     engines: Sequence[str] = ENGINES
+    rate: int = 1_000
+    """Messages per second."""
 
 
 def measure_waiting(stage: BrokerStage, sizes: WaitingSizes) -> None:
@@ -61,7 +62,7 @@ def _fill(stage: BrokerStage, target: BrokerTarget, waiting: int) -> None:
 def _measure_lateness(
     stage: BrokerStage, engine: str, sizes: WaitingSizes, empty: BrokerTarget, full: BrokerTarget
 ) -> None:
-    case = f"{engine}: {sizes.waiting:,} waiting, {_RATE:,}/s, {people(MOST_CONSUMERS)}"
+    case = f"{engine}: {sizes.waiting:,} waiting, {sizes.rate:,}/s, {people(MOST_CONSUMERS)}"
     found = stage.in_turn(
         f"{engine}: waiting",
         sizes.rounds,
@@ -87,7 +88,7 @@ def _measure_memory(
     ):
         passage = _carry(stage, full, sizes, sizes.soak_s)
     first_mb, last_mb = thirds(watch.samples_mb)
-    case = f"{engine}: {sizes.soak_s:g} s at {_RATE:,}/s, {sizes.waiting:,} waiting"
+    case = f"{engine}: {sizes.soak_s:g} s at {sizes.rate:,}/s, {sizes.waiting:,} waiting"
     stage.session.add(
         case,
         f"memory of the broker, last third of {len(watch.samples_mb)} looks",
@@ -103,7 +104,7 @@ def _carry(
     stage: BrokerStage, target: BrokerTarget, sizes: WaitingSizes, steady_s: float
 ) -> Passage:
     return stage.carry(
-        target, rate=_RATE, steady_s=steady_s, delay_s=sizes.delay_s, consumers=MOST_CONSUMERS
+        target, rate=sizes.rate, steady_s=steady_s, delay_s=sizes.delay_s, consumers=MOST_CONSUMERS
     )
 
 

@@ -102,6 +102,7 @@ class Target:
 
     async def join(self) -> None:
         """Subscribes. It can be called again after an error."""
+        await self._calls.caller.open()
         self._subscription, _ = await self._parts.loaders.subscribe(
             self.topic,
             self,

@@ -160,7 +160,7 @@ def test_many_writers_leave_no_gaps_and_no_duplicates(index: Index, another: Ope
         return {partition: 1 + (writer + partition) % 3 for partition in partitions}
 
     def write(writer: int) -> None:
-        for number in range(20):
+        for number in range(8):
             name = f"w{writer}-{number}"
             answers[name] = append(handles[writer % 2], name, events(writer, number))
 
@@ -181,7 +181,7 @@ def test_many_writers_leave_no_gaps_and_no_duplicates(index: Index, another: Ope
         writer, number = map(int, name[1:].split("-"))
         assert append(handles[number % 2], name, events(writer, number)) == answer
     assert ends(index) == before
-    assert len(all_chunks(index)) == 160
+    assert len(all_chunks(index)) == 64
 
 
 def test_concurrent_commits_of_a_name_get_one_answer(index: Index, another: Open) -> None:

@@ -171,7 +171,7 @@ def test_after_a_fork_it_must_be_opened_again(
 
 
 def test_a_missing_driver_is_answered_with_the_command() -> None:
-    script = "import sys; sys.modules['boto3'] = None; import chronoline.log.index.dynamodb"
+    script = "import sys; sys.modules['botocore'] = None; import chronoline.log.index.dynamodb"
     done = subprocess.run(
         [sys.executable, "-c", script], check=False, capture_output=True, text=True
     )

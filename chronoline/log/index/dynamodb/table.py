@@ -37,7 +37,6 @@ from chronoline.runtime.extras import needs
 from chronoline.runtime.fork_guard import ForkGuard
 
 with needs("DynamoDB", "aws"):
-    import boto3
     from botocore.config import Config
     from botocore.exceptions import (
         BotoCoreError,
@@ -49,7 +48,9 @@ with needs("DynamoDB", "aws"):
     )
     from botocore.exceptions import ConnectionError as NetworkError
     from botocore.exceptions import HTTPClientError as RequestError
+    from botocore.loaders import Loader, create_loader
     from botocore.parsers import ResponseParserError
+    from botocore.session import Session, get_session
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -384,7 +385,7 @@ def _connect(address: Address) -> DynamoDBClient:
         tcp_keepalive=True,
     )
     try:
-        return boto3.session.Session().client(
+        client = _open_session().create_client(
             "dynamodb",
             region_name=address.region or os.environ.get("AWS_REGION"),
             endpoint_url=address.endpoint,
@@ -397,6 +398,19 @@ def _connect(address: Address) -> DynamoDBClient:
         ) from error
     except (BotoCoreError, ValueError) as error:
         raise InvalidInput(f"{address.url!r} cannot be used: {error}") from error
+    return cast("DynamoDBClient", client)
+
+
+def _open_session() -> Session:
+    session = get_session()
+    session.register_component("data_loader", _models(session.get_config_variable("data_path")))
+    return session
+
+
+@functools.lru_cache(maxsize=1)
+def _models(folders: str | None) -> Loader:
+    """The driver's descriptions of services, which all sessions share: to read them takes 50 ms."""
+    return create_loader(folders)
 
 
 def _advice(error: BotoCoreError) -> str:

@@ -9,7 +9,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from chronoline.broker.auth import Door, Tokens
-from chronoline.node.auth import request_check
+from chronoline.node.timer_auth import request_check
 from chronoline.timers.http.responses import HttpRefusal
 
 OPEN = Door()
