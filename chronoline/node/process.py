@@ -110,4 +110,7 @@ def _stop_at_eof(stop: asyncio.Event) -> None:
             loop.remove_reader(descriptor)
             stop.set()
 
-    loop.add_reader(descriptor, look)
+    try:
+        loop.add_reader(descriptor, look)
+    except PermissionError:  # a file, or the null device: nobody keeps it open for us
+        stop.set()

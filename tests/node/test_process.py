@@ -17,7 +17,7 @@ import pytest
 from chronoline import __version__
 from chronoline.client import Client
 from tests.certificates import make_certificate
-from tests.node.processes import FREE, call, refusal, run, started, up
+from tests.node.processes import COMMAND, FREE, call, environment, refusal, run, started, up
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 
@@ -31,6 +31,20 @@ def test_broker_loads_neither_timers_nor_their_http_stack() -> None:
         [sys.executable, "-c", loaded], check=True, capture_output=True, text=True
     )
     assert done.stdout == "set()\n"
+
+
+def test_input_that_has_ended_stops_the_node(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*COMMAND, "up", "--quiet", "--until-eof", *FREE],
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
 
 
 # A new user
