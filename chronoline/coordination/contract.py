@@ -34,6 +34,7 @@ MOST_BYTES = 1_000_000
 SHORTEST_TTL_MS = 2_000
 """The shortest time to live of a session: etcd grants no shorter one."""
 DEFAULT_MARGIN_MS = 300
+_SPARE_BYTES = 1_000
 _MS = 1_000
 
 
@@ -273,15 +274,19 @@ class CommitResult:
     """If it was made, also the version of all entries that it wrote."""
 
 
-def split(writes: Sequence[Write]) -> Iterator[Sequence[Write]]:
-    """Splits writes into batches that one commit takes each, in their order."""
+def split(writes: Sequence[Write], *, spare: int = 0) -> Iterator[Sequence[Write]]:
+    """Splits writes into batches that one commit takes each, in their order.
+
+    `spare` is the number of small writes for which each commit has room left.
+    """
+    most_bytes = MOST_BYTES - spare * _SPARE_BYTES
     batch: list[Write] = []
-    room = MOST_BYTES
+    room = most_bytes
     for write in writes:
         room -= _size(write)
-        if batch and (room < 0 or len(batch) == MOST_OPERATIONS):
+        if batch and (room < 0 or len(batch) == MOST_OPERATIONS - spare):
             yield batch
-            batch, room = [], MOST_BYTES - _size(write)
+            batch, room = [], most_bytes - _size(write)
         batch.append(write)
     if batch:
         yield batch

@@ -7,7 +7,8 @@ A broker writes three kinds of entries, and nobody else writes them:
 - `members/consumers/TOPIC UID/BROKER/CONSUMER`: a consumer that is subscribed at this broker. A name that
   moves between brokers is at two of them for a moment; the later subscription counts.
 
-All of them hang on one session: they vanish together when the broker dies.
+All of them hang on one session: they vanish together when the broker dies. So does `sessions/ID`, which orders the
+commits of the session: each writes it, if it is as the one before left it.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from dataclasses import dataclass
 from chronoline.coordination.contract import (
     DEFAULT_MARGIN_MS,
     SHORTEST_TTL_MS,
+    Absent,
     BrokerSession,
     Coordination,
     Delete,
     Put,
+    Unchanged,
     View,
     Write,
     key_of,
@@ -151,7 +154,8 @@ class Registration(AsyncService):
 
     `show` and `hide` say what should be there; a task writes the differences, in batches, and nothing while
     there is none. It opens the session, and another one when it is lost, under which it writes everything
-    anew. All of its writes can be repeated, so an unknown outcome needs no look.
+    anew. After an unknown outcome it writes or deletes the entries of that commit again, whatever is wanted
+    by then. A commit that hung in a server cannot undo a later one: `sessions/ID` has changed, or is gone.
     """
 
     def __init__(
@@ -168,7 +172,10 @@ class Registration(AsyncService):
         self._margin_ms = margin_ms
         self._on_session = on_session
         self._wanted: dict[str, bytes] = {}
-        self._written: dict[str, bytes] = {}
+        self._written: dict[str, bytes | None] = {}
+        """The entries as they are; None for one whose last write was not answered."""
+        self._order = 0
+        """The version of the entry that orders the commits; 0 before the first one."""
         self._session: BrokerSession | None = None
         self._news = asyncio.Event()
         self._progress = asyncio.Condition()
@@ -206,7 +213,7 @@ class Registration(AsyncService):
         if self._session is not None:
             await self._session.close()
             self._session = None
-        self._written = {}
+        self._written, self._order = {}, 0
 
     def _want(self, puts: Mapping[str, bytes], deletes: Sequence[str]) -> None:
         self._wanted |= puts
@@ -249,8 +256,9 @@ class Registration(AsyncService):
             loss.cancel()
 
     async def _write(self, session: BrokerSession) -> None:
-        for batch in split(self._differences(session)):
-            await self._coordination.commit(batch)
+        for batch in split(self._differences(session), spare=1):
+            self._written |= dict.fromkeys(write.key for write in batch)
+            await self._commit(session, batch)
             for write in batch:
                 if isinstance(write, Put):
                     self._written[write.key] = write.value
@@ -259,8 +267,20 @@ class Registration(AsyncService):
         async with self._progress:
             self._progress.notify_all()
 
+    async def _commit(self, session: BrokerSession, batch: Sequence[Write]) -> None:
+        key = key_of("sessions", session.id)
+        writes = [*batch, Put(key, b"", session)]
+        while True:
+            before = Unchanged(key, self._order) if self._order else Absent(key)
+            done = await self._coordination.commit(writes, when=[before])
+            if done.is_made:
+                self._order = done.revision
+                return
+            found = await self._coordination.get(key)  # a commit was made whose answer was lost
+            self._order = found.version if found else 0
+
     def _differences(self, session: BrokerSession) -> list[Write]:
-        gone = [Delete(key) for key in self._written.keys() - self._wanted.keys()]
+        gone = [Delete(key) for key in sorted(self._written.keys() - self._wanted.keys())]
         new = self._wanted.items() - self._written.items()
         return [*gone, *(Put(key, value, session) for key, value in sorted(new))]
 
@@ -269,6 +289,6 @@ class Registration(AsyncService):
         self._news.set()
 
     async def _forget_session(self) -> None:
-        session, self._session, self._written = self._session, None, {}
+        session, self._session, self._written, self._order = self._session, None, {}, 0
         if session is not None:
             await session.close()
