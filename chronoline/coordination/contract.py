@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
 from urllib.parse import quote, unquote
@@ -68,6 +68,8 @@ class KeyValue:
     version: int
     session: int = 0
     """The id of the session with which it vanishes; 0 for an entry that stays."""
+    decoded: dict[type, object] = field(default_factory=dict, compare=False, repr=False)
+    """The value as records of these types, for `records`."""
 
 
 @dataclass(frozen=True, slots=True)
