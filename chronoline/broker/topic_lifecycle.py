@@ -314,6 +314,8 @@ class TopicLifecycle(AsyncService):
             case Step.CLOSE if uid is not None:
                 await self._registry.delete(name, uid=uid)
                 self.on_deleted(uid, name)
+            case Step.FORGET if uid is not None:
+                await self._registry.forget(name, uid=uid)
             case Step.DROP if uid is not None:
                 await self._drop(uid)
             case Step.ERASE:

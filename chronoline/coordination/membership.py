@@ -7,8 +7,8 @@ A broker writes three kinds of entries, and nobody else writes them:
 - `members/consumers/TOPIC UID/BROKER/CONSUMER`: a consumer that is subscribed at this broker. A name that
   moves between brokers is at two of them for a moment; the later subscription counts.
 
-All of them hang on one session: they vanish together when the broker dies. So does `sessions/ID`, which orders
-the commits of the session: each writes it, if it is as the one before left it.
+All of them hang on one session: they vanish together when the broker dies. So does `sessions/ID`, which
+orders the commits of the session: each writes it, if it is as the one before left it.
 """
 
 from __future__ import annotations

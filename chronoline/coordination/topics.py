@@ -13,7 +13,7 @@ that was overtaken changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -151,11 +151,18 @@ class TopicRegistry:
 
     async def remove(self, name: str, *, request: str) -> None:
         """The last step of a deletion: the name is free. Nothing is done if it is not *deleting*."""
+        await self._remove(
+            name, lambda found: found.request == request and found.state is TopicState.DELETING
+        )
+
+    async def forget(self, name: str, *, uid: int) -> None:
+        """Removes the entry of an open topic, and nothing else. Nothing is done if it is not this one."""
+        await self._remove(name, lambda found: found.uid == uid and found.state is TopicState.OPEN)
+
+    async def _remove(self, name: str, is_meant: Callable[[RegisteredTopic], bool]) -> None:
         entry = await self._coordination.get(key_of("topics", name))
         found = None if entry is None else record_of(RegisteredTopic, entry)
-        if entry is None or found is None:
-            return
-        if found.request == request and found.state is TopicState.DELETING:
+        if entry is not None and found is not None and is_meant(found):
             await commit_surely(
                 self._coordination,
                 [Delete(entry.key)],

@@ -127,6 +127,11 @@ class Broker:
         await self.lifecycle.stop()
         await self.coordination.stop()
 
+    def has_worked_after_a_list(self, store: Store) -> bool:
+        """Whether a mortal broker has spent its operations."""
+        self.lifecycle.listed(store.list_topics())
+        return self.life.left is not None and self.life.left <= 0
+
 
 class Cluster:
     """Brokers on one store and one coordination service."""
@@ -164,6 +169,10 @@ class Cluster:
             and not self.store.deleted_topics()
             and not (await broker.coordination.read(claims.CLAIMS)).entries
         )
+
+    async def is_settled_after_a_list(self, broker: Broker) -> bool:
+        broker.lifecycle.listed(self.store.list_topics())
+        return await self.is_settled(broker)
 
 
 @asynccontextmanager
@@ -458,6 +467,49 @@ def test_topics_of_the_store_are_adopted_and_lost_ones_are_closed(store: Store) 
             assert topic.uid in one.told
 
     run_scene(scene)
+
+
+@pytest.mark.parametrize("has_name", [False, True])
+def test_broker_of_another_store_deletes_nothing(store: Store, has_name: bool) -> None:
+    async def scene() -> None:
+        engine = EmbeddedEngine()
+        with open_store("memory:") as foreign:
+            async with cluster(engine, store) as brokers, cluster(engine, foreign) as strays:
+                one = await brokers.broker()
+                topic = await one.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
+                fill(store, topic)
+                await until(lambda: brokers.is_settled(one))
+                if has_name:
+                    foreign.create_topic(NAME, now_ms=1)
+                stray = await strays.broker(operations=1)
+                await until(lambda: stray.has_worked_after_a_list(foreign))
+                await until(lambda: brokers.is_settled_after_a_list(one))
+                assert topic.uid not in one.told
+                assert store.list_topics() == [topic]
+                assert len(store.lookup(topic.uid, ["m0", "m1", "m2"])) == ROWS
+
+    run_scene(scene)
+
+
+def test_topic_that_the_store_removed_wholly_is_forgotten(store: Store) -> None:
+    async def scene() -> None:
+        async with cluster(EmbeddedEngine(), store) as brokers:
+            one = await brokers.broker()
+            topic = await one.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
+            await until(lambda: brokers.is_settled(one))
+            store.delete_topic(topic.uid, now_ms=2)  # by a program that uses the library
+            while store.deleted_topics():
+                store.purge(now_ms=one_day_later())
+            one.lifecycle.listed(store.list_topics())
+            await until(lambda: brokers.is_settled(one))
+            assert await brokers.registered(one) == {}
+            await until(lambda: topic.uid in one.told)
+
+    run_scene(scene)
+
+
+def one_day_later() -> int:
+    return SystemClock().now_ms() + 86_400_000
 
 
 def test_no_topic_changes_without_coordination(store: Store) -> None:
