@@ -74,6 +74,7 @@ _MOST_STEPS = 20
 """The most steps of a request; a creation takes five."""
 _SEEN_WITHIN_S = 1.0
 """The longest wait of a creation until this broker sees its own entry."""
+_NO_PART = "this broker takes no part in its cluster now, as its status shows; nothing was changed. Try again"
 
 Result = TypeVar("Result")
 
@@ -98,7 +99,10 @@ class TopicLifecycle(AsyncService):
         broker: str,
         session: Callable[[], BrokerSession | None],
     ) -> None:
-        """`session` answers the broker's session of now. `clock` raises while it cannot be trusted."""
+        """`session` answers the broker's session of now: without one it works on no topic.
+
+        `clock` raises while it cannot be trusted.
+        """
         self._coordination = coordination
         self._registry = TopicRegistry(coordination)
         self._access = access
@@ -189,6 +193,8 @@ class TopicLifecycle(AsyncService):
     async def _request(self, name: str) -> AsyncIterator[None]:
         """A client's request about a name: one at a time, with errors that have a code."""
         self._clock.now_ms()  # raises while it is not trusted, before anything is registered
+        if self._session() is None:
+            raise CoordinationUnavailable(_NO_PART)
         try:
             async with self._lock(name):
                 yield
@@ -272,6 +278,8 @@ class TopicLifecycle(AsyncService):
 
     async def _advance(self, name: str) -> bool:
         """Does the next step for a name. False if there is none for us."""
+        if self._session() is None:
+            raise SessionLost(_NO_PART)
         if name in self._doubtful:
             await self._take_claim(name)
         registered, stored = await self._look(name)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -156,6 +157,8 @@ class Registration(AsyncService):
     there is none. It opens the session, and another one when it is lost, under which it writes everything
     anew. After an unknown outcome it writes or deletes the entries of that commit again, whatever is wanted
     by then. A commit that hung in a server cannot undo a later one: `sessions/ID` has changed, or is gone.
+
+    While it is not admitted, none of its entries are there.
     """
 
     def __init__(
@@ -165,12 +168,15 @@ class Registration(AsyncService):
         ttl_ms: int = SHORTEST_TTL_MS,
         margin_ms: int = DEFAULT_MARGIN_MS,
         on_session: Callable[[BrokerSession], None] = lambda _: None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`on_session` is called with each new session, before anything is written under it."""
         self._coordination = coordination
         self._ttl_ms = ttl_ms
         self._margin_ms = margin_ms
         self._on_session = on_session
+        self._monotonic = monotonic
+        self._is_admitted = True
         self._wanted: dict[str, bytes] = {}
         self._written: dict[str, bytes | None] = {}
         """The entries as they are; None for one whose last write was not answered."""
@@ -179,13 +185,26 @@ class Registration(AsyncService):
         self._session: BrokerSession | None = None
         self._news = asyncio.Event()
         self._progress = asyncio.Condition()
-        self._is_waiting = False
+        self._failing_since_s: float | None = None
+        self.failure = ""
+        """Why the last attempt failed; empty after a success."""
         self._task: asyncio.Task[None] | None = None
 
     @property
     def session(self) -> BrokerSession | None:
         """The session of now; None before the first one, and while another one is opened."""
         return self._session
+
+    @property
+    def is_late(self) -> bool:
+        """Whether entries could not be written for longer than the TTL."""
+        since_s = self._failing_since_s
+        return since_s is not None and self._monotonic() - since_s > self._ttl_ms / 1_000
+
+    def admit(self, is_admitted: bool) -> None:
+        """The entries should be there, or none of them."""
+        self._is_admitted = is_admitted
+        self._news.set()
 
     def show(self, *records: KeyedRecord) -> None:
         """These records should be there."""
@@ -199,7 +218,7 @@ class Registration(AsyncService):
         """Returns when everything that should be there is there."""
         async with self._progress:
             await self._progress.wait_for(
-                lambda: self._session is not None and self._wanted == self._written
+                lambda: self._session is not None and self._admitted == self._written
             )
 
     async def _start(self) -> None:
@@ -215,6 +234,10 @@ class Registration(AsyncService):
             self._session = None
         self._written, self._order = {}, 0
 
+    @property
+    def _admitted(self) -> Mapping[str, bytes]:
+        return self._wanted if self._is_admitted else {}
+
     def _want(self, puts: Mapping[str, bytes], deletes: Sequence[str]) -> None:
         self._wanted |= puts
         for key in deletes:
@@ -229,12 +252,18 @@ class Registration(AsyncService):
             except SessionLost:
                 await self._forget_session()
             except CoordinationError as error:
-                if not self._is_waiting:
+                if str(error) != self.failure:
                     logger.warning("the registration waits for the coordination service: %s", error)
-                self._is_waiting = True
-            except Exception:
+                self._failed(error)
+            except Exception as error:
                 logger.exception("the registration failed; it goes on")
+                self._failed(error)
             await asyncio.sleep(waits.next())
+
+    def _failed(self, error: Exception) -> None:
+        self.failure = str(error)
+        if self._failing_since_s is None:
+            self._failing_since_s = self._monotonic()
 
     async def _serve(self, waits: Waits) -> None:
         """Writes under one session until it is lost, which raises."""
@@ -248,7 +277,7 @@ class Registration(AsyncService):
             while not session.is_lost:
                 self._news.clear()
                 await self._write(session)
-                self._is_waiting = False
+                self.failure, self._failing_since_s = "", None
                 waits.reset()
                 await self._news.wait()
             raise SessionLost
@@ -280,8 +309,8 @@ class Registration(AsyncService):
             self._order = found.version if found else 0
 
     def _differences(self, session: BrokerSession) -> list[Write]:
-        gone = [Delete(key) for key in sorted(self._written.keys() - self._wanted.keys())]
-        new = self._wanted.items() - self._written.items()
+        gone = [Delete(key) for key in sorted(self._written.keys() - self._admitted.keys())]
+        new = self._admitted.items() - self._written.items()
         return [*gone, *(Put(key, value, session) for key, value in sorted(new))]
 
     async def _await_loss(self, session: BrokerSession) -> None:

@@ -14,8 +14,10 @@ from chronoline.coordination.contract import BrokerSession, Coordination
 from chronoline.coordination.generations import NOTHING_AGREED
 from chronoline.core.errors import CoordinationUnavailable
 from chronoline.core.ids import bucket_of
+from chronoline.core.topic import Topic as StoredTopic
 from chronoline.node.broker_service import BrokerService
 from chronoline.node.settings import BROKER_ROLES
+from chronoline.stores.contract import Store
 from chronoline.stores.memory import MemoryStore
 from tests.broker.nodes import Running
 from tests.broker.raw_streams import RawConsumer, raw_consumer
@@ -59,11 +61,16 @@ class Cluster:
         self.connections: dict[str, MortalConnection] = {}
 
     async def add_broker(
-        self, name: str, *, roles: tuple[str, ...] = BROKER_ROLES, **given: Any
+        self,
+        name: str,
+        *,
+        roles: tuple[str, ...] = BROKER_ROLES,
+        store: Store | None = None,
+        **given: Any,
     ) -> Running:
         connection = MortalConnection(self._engine.connect())
         node = BrokerService(
-            self._store,
+            store or self._store,
             grpc_address=("127.0.0.1", 0),
             coordination=connection,
             member=MemberOptions(name=name, roles=roles),
@@ -84,7 +91,12 @@ class Cluster:
         return await client.create_topic("jobs", TopicSettings(window=window, buckets=BUCKETS))
 
     async def join(
-        self, broker: str, topic: Topic, name: str, instance: str = "1", credit: int = 100
+        self,
+        broker: str,
+        topic: Topic | StoredTopic,
+        name: str,
+        instance: str = "1",
+        credit: int = 100,
     ) -> RawConsumer:
         """A consumer that is subscribed at a broker."""
         address = self.brokers[broker].address

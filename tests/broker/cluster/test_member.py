@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from tests.broker.cluster.scene import cluster
-from tests.coordination.engines import EmbeddedEngine
+from chronoline.broker.cluster.member import ClusterMember, MemberOptions
+from chronoline.broker.context import BrokerContext
+from chronoline.broker.gate import Work
+from chronoline.coordination.cluster_store import STORE
+from chronoline.coordination.contract import Delete
+from chronoline.coordination.membership import MEMBERS
+from chronoline.core.errors import CoordinationUnavailable, StoreUnavailable
+from chronoline.core.topic import DEFAULT_SETTINGS
+from chronoline.stores.memory import MemoryStore
+from tests.broker.cluster.scene import Cluster, cluster
+from tests.coordination.engines import EmbeddedEngine, Engine, keys
 from tests.deadline import run_scene, until
 
 _SOON_S = 0.02
@@ -35,5 +46,98 @@ def test_second_broker_of_a_name_is_logged(caplog: pytest.LogCaptureFixture) -> 
             assert first.shares() == {}
             async with cluster(engine, "one"):
                 await until(lambda: logged() == 1)
+
+    run_scene(scene)
+
+
+# One store
+
+
+def parts_of(brokers: Cluster, name: str) -> BrokerContext:
+    parts = brokers.brokers[name].node.parts
+    assert parts is not None
+    return parts
+
+
+def reasons(brokers: Cluster, name: str) -> list[str]:
+    """Why a broker is not ready, as `status`, `/readyz` and the log show it."""
+    return [each.public for each in parts_of(brokers, name).degradation.current]
+
+
+def test_broker_with_another_store_takes_no_part(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        with MemoryStore() as foreign:
+            async with cluster(engine, "one", "two", upkeep_every_s=_SOON_S) as brokers:
+                topic = await brokers.create_topic("one")
+                other = foreign.create_topic("jobs", now_ms=1)
+                await brokers.add_broker("stray", store=foreign, upkeep_every_s=_SOON_S)
+                stray = parts_of(brokers, "stray")
+                assert (
+                    "the brokers of this cluster use another store" in reasons(brokers, "stray")[0]
+                )
+                assert stray.gate.closure(Work.RESERVE) is not None
+                assert "use another store" in caplog.text
+                with pytest.raises(CoordinationUnavailable):
+                    await stray.topics.create("more", DEFAULT_SETTINGS, if_missing=True)
+                with pytest.raises(CoordinationUnavailable):
+                    await stray.topics.delete(other.uid)
+                await stray.topics.list()
+                await brokers.join("stray", other, "lost")
+                consumer = await brokers.join("one", topic, "c")
+                await brokers.shares_are("one", "two", c=(0, 8))
+                assert stray.overseer.others == []
+                for name in ("one", "two"):
+                    assert reasons(brokers, name) == []
+                    assert parts_of(brokers, name).member.brokers.keys() == {"one", "two"}
+                    assert [each.uid for each in await parts_of(brokers, name).topics.list()] == [
+                        topic.uid
+                    ]
+                assert not any(
+                    "lost" in each for each in keys(await stray.member.coordination.read(MEMBERS))
+                )
+                assert foreign.list_topics() == [other]
+                assert consumer is not None
+
+    run_scene(scene)
+
+
+def test_replaced_store_is_accepted_when_the_entry_is_deleted(engine: Engine) -> None:
+    async def scene() -> None:
+        with MemoryStore() as replaced:
+            async with cluster(engine, "one"):
+                pass
+            async with cluster(engine) as brokers:
+                await brokers.add_broker("two", store=replaced, upkeep_every_s=_SOON_S)
+                assert reasons(brokers, "two")
+                member = parts_of(brokers, "two").member
+                (key,) = keys(await member.coordination.read(STORE))
+                await member.coordination.commit([Delete(key)])
+                await until(lambda: not reasons(brokers, "two"))
+                await until(lambda: member.brokers.keys() == {"two"})
+
+    run_scene(scene)
+
+
+def test_broker_appears_when_its_store_has_answered() -> None:
+    answers = asyncio.Event()
+
+    async def identity() -> str:
+        if not answers.is_set():
+            raise StoreUnavailable
+        return "s"
+
+    async def scene() -> None:
+        engine = EmbeddedEngine()
+        member = ClusterMember(engine.connect(), MemberOptions(name="one"), identity)
+        async with engine.connect() as other, member:
+            member.appear("host:7400")
+            assert "has not compared its store" in member.problem
+            assert keys(await other.read("")) == []
+            answers.set()
+            await until(lambda: not member.problem)
+            await member.registration.wait_written()
+            assert "brokers/one" in keys(await other.read(""))
 
     run_scene(scene)
