@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -44,6 +44,7 @@ from chronoline.core.errors import (
     BrokerUnavailable,
     ChronolineError,
     CommitUnknown,
+    CoordinationError,
     CoordinationUnavailable,
     InvalidInput,
     OutcomeUnknown,
@@ -77,6 +78,17 @@ _SEEN_WITHIN_S = 1.0
 _NO_PART = "this broker takes no part in its cluster now, as its status shows; nothing was changed. Try again"
 
 Result = TypeVar("Result")
+_INTERRUPTIONS = (BrokerUnavailable, CoordinationError, StoreUnavailable, TopicNotReady)
+"""Errors that say that nothing was changed. That is not so once the topic is registered."""
+
+
+@dataclass(slots=True)
+class _CreationAttempt:
+    """A client's request for a topic."""
+
+    request: str
+    is_registered: bool = False
+    """Whether any broker may create the topic from now on."""
 
 
 class StoreCalls(Protocol):
@@ -163,10 +175,16 @@ class TopicLifecycle(AsyncService):
 
         Raises `TopicExists`, `TopicNotReady` while another broker works on the name,
         `CoordinationUnavailable` and the errors of the store; `OutcomeUnknown` if it is registered and was
-        not finished here: then another broker finishes it.
+        not finished here: then it is finished in the background, by this broker or another.
         """
+        attempt = _CreationAttempt(new_id())
         async with self._request(name):
-            topic, is_new = await self._create(name, settings)
+            try:
+                topic, is_new = await self._create(name, settings, attempt)
+            except _INTERRUPTIONS as error:
+                if not attempt.is_registered:
+                    raise
+                raise _unfinished(name, error) from error
         if not is_new and not if_missing:
             raise TopicExists(f"a topic named {name!r} exists")
         return topic
@@ -209,9 +227,10 @@ class TopicLifecycle(AsyncService):
         """Steps for a name are done one after the other."""
         return self._locks.setdefault(name, asyncio.Lock())
 
-    async def _create(self, name: str, settings: TopicSettings) -> tuple[Topic, bool]:
+    async def _create(
+        self, name: str, settings: TopicSettings, attempt: _CreationAttempt
+    ) -> tuple[Topic, bool]:
         """The topic with this name, and whether it was made here."""
-        request = new_id()
         made: Topic | None = None
         for _ in range(_MOST_STEPS):
             registered, stored = await self._look(name)
@@ -226,17 +245,23 @@ class TopicLifecycle(AsyncService):
                 raise TopicNotReady(f"another broker is at work on topic {name!r}; try again")
             if registered is None:
                 await self._registry.register(
-                    name, request=request, settings=asdict(settings), guards=self._guards(name)
+                    name,
+                    request=attempt.request,
+                    settings=asdict(settings),
+                    guards=self._guards(name),
                 )
+                attempt.is_registered = True
                 continue
             step = next_step(registered, stored, Holder.US)
-            if step is Step.PROVISION and registered.request == request:
-                made = await self._provision_or_abort(registered)
+            if step is Step.PROVISION and registered.request == attempt.request:
+                made = await self._provision_or_abort(registered, attempt)
             else:
                 await self._do(step, name, registered, stored)
         raise TopicNotReady(f"topic {name!r} is changed by others all the time; try again")
 
-    async def _provision_or_abort(self, registered: RegisteredTopic) -> Topic | None:
+    async def _provision_or_abort(
+        self, registered: RegisteredTopic, attempt: _CreationAttempt
+    ) -> Topic | None:
         """Provisions a topic for a request. If nothing was changed in the store, nothing is left at all."""
         try:
             return await self._provision(registered)
@@ -244,9 +269,8 @@ class TopicLifecycle(AsyncService):
             try:
                 await self._abort(registered)
             except ChronolineError:
-                raise OutcomeUnknown(
-                    f"topic {registered.name!r} is registered, and may be created later: {error}"
-                ) from error
+                raise _unfinished(registered.name, error) from error
+            attempt.is_registered = False
             raise
 
     async def _register_deletion(self, topic: Topic) -> bool:
@@ -537,6 +561,10 @@ def _is_deleted(registered: RegisteredTopic | None, stored: StoredTopic) -> bool
 
 def _is_same(registered: RegisteredTopic, stored: StoredTopic) -> bool:
     return registered.state is TopicState.OPEN and registered.uid == stored.topic.uid
+
+
+def _unfinished(name: str, error: ChronolineError) -> OutcomeUnknown:
+    return OutcomeUnknown(f"topic {name!r} is registered, and may be created later: {error}")
 
 
 def _log_failure(name: str, error: ChronolineError) -> None:

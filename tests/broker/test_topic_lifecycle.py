@@ -84,6 +84,7 @@ class MortalStore:
         self._store = store
         self._life = life
         self.failure: Exception | None = None
+        self.read_failure: Exception | None = None
         self.paused = asyncio.Event()
         self.go_on = asyncio.Event()
         self.pause_before = ""
@@ -100,6 +101,8 @@ class MortalStore:
             await self._life.spend()
             if self.failure is not None:
                 raise self.failure
+        elif self.read_failure is not None:
+            raise self.read_failure
         return read(self._store)
 
 
@@ -310,6 +313,54 @@ def test_creation_of_unknown_outcome_is_finished(store: Store) -> None:
     run_scene(scene)
 
 
+@pytest.mark.parametrize("step", ["create_topic", "topic"])
+def test_registered_creation_that_coordination_interrupts_is_unknown(
+    store: Store, step: str
+) -> None:
+    async def scene() -> None:
+        async with cluster(EmbeddedEngine(), store) as brokers:
+            one = await brokers.broker()
+            assert isinstance(one.connection, EmbeddedCoordination)
+            one.store.pause_before = "create_topic"
+            creation = asyncio.ensure_future(
+                one.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
+            )
+            await one.store.paused.wait()
+            if step == "create_topic":
+                one.connection.cut()
+            else:
+                one.store.read_failure = StoreUnavailable("no answer")
+            one.store.go_on.set()
+            with pytest.raises(OutcomeUnknown, match="is registered, and may be created later"):
+                await creation
+            one.connection.heal()
+            one.store.read_failure = None
+            await until(lambda: brokers.is_settled(one))
+            assert len(store.list_topics()) == 1
+
+    run_scene(scene)
+
+
+def test_registered_creation_whose_claim_is_lost_is_unknown(store: Store) -> None:
+    async def scene() -> None:
+        async with cluster(EmbeddedEngine(), store) as brokers:
+            one = await brokers.broker()
+            one.store.pause_before = "create_topic"
+            creation = asyncio.ensure_future(
+                one.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
+            )
+            await one.store.paused.wait()
+            brokers.bury(one)
+            one.store.go_on.set()
+            with pytest.raises(OutcomeUnknown, match="is registered, and may be created later"):
+                await creation
+            heir = await brokers.broker()
+            await until(lambda: brokers.is_settled(heir))
+            assert len(store.list_topics()) == 1
+
+    run_scene(scene)
+
+
 def test_overtaken_creation_is_taken_back(store: Store) -> None:
     """A stopped broker goes on when its topic was created by another, and deleted."""
 
@@ -329,7 +380,7 @@ def test_overtaken_creation_is_taken_back(store: Store) -> None:
             await heir.lifecycle.delete(topic)
             await until(lambda: brokers.is_settled(heir))
             twin.store.go_on.set()
-            with pytest.raises(CoordinationUnavailable, match="overtaken"):
+            with pytest.raises(OutcomeUnknown, match="overtaken"):
                 await creation
             await until(lambda: brokers.is_settled(heir))
             assert store.list_topics() == []
