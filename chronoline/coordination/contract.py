@@ -11,7 +11,7 @@ what. Its word is a hint: what must not happen twice is guarded by the store's c
 - **Errors**: `CoordinationUnavailable`: nothing was changed, try again. `CommitUnknown`: the commit may have
   been made or not, or be made yet; `settlement.commit_surely` finds out. `SessionLost`: the session has
   ended, nothing was changed. `InvalidInput`: the call is wrong. Other refusals of a server, such as a wrong
-  password, are `CoordinationError`.
+  password, are `CoordinationRefused`.
 """
 
 from __future__ import annotations

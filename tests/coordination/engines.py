@@ -90,11 +90,15 @@ class LossyCoordination(Coordination):
         """The number of commits before the first loss."""
         self.losses: list[bool] = []
         """For each of the next commits: whether it is made before its answer is lost."""
+        self.refusal: Exception | None = None
+        """Raised by all commits."""
         self._lost: list[tuple[Sequence[Write], Sequence[Condition]]] = []
 
     async def commit(
         self, writes: Sequence[Write], *, when: Sequence[Condition] = ()
     ) -> CommitResult:
+        if self.refusal is not None:
+            raise self.refusal
         if self.skip or not self.losses:
             self.skip = max(0, self.skip - 1)
             return await self._inner.commit(writes, when=when)

@@ -19,8 +19,15 @@ from chronoline.coordination.membership import (
     consumers_of,
     stamps_of,
 )
-from chronoline.core.errors import SessionLost
-from tests.coordination.engines import EmbeddedEngine, Engine, LossyCoordination, keys, view_where
+from chronoline.core.errors import CoordinationRefused, SessionLost
+from tests.coordination.engines import (
+    EmbeddedEngine,
+    Engine,
+    LossyCoordination,
+    ManualMonotonic,
+    keys,
+    view_where,
+)
 from tests.deadline import run_scene, until
 
 BROKER = BrokerRecord("b", "host:7400")
@@ -198,6 +205,27 @@ def test_registration_waits_for_the_service() -> None:
             one.heal()
             await mine.wait_written()
             assert keys(await other.read(BROKERS)) == [BROKER.key]
+
+    run_scene(scene)
+
+
+def test_entries_that_are_refused_for_longer_than_the_ttl_are_late() -> None:
+    async def scene() -> None:
+        clock = ManualMonotonic()
+        async with (
+            LossyCoordination(EmbeddedEngine().connect()) as one,
+            Registration(one, monotonic=clock) as mine,
+        ):
+            one.refusal = CoordinationRefused("no rights")
+            mine.show(BROKER)
+            await until(lambda: mine.failure == "no rights")
+            assert not mine.is_late
+            clock.now_s += 2.1
+            assert mine.is_late
+            one.refusal = None
+            await mine.wait_written()
+            await until(lambda: not mine.is_late)
+            assert mine.failure == ""
 
     run_scene(scene)
 

@@ -18,6 +18,7 @@ from chronoline.coordination.etcd.url import EtcdAddress
 from chronoline.core.errors import (
     CommitUnknown,
     CoordinationError,
+    CoordinationRefused,
     CoordinationUnavailable,
     SessionLost,
 )
@@ -214,7 +215,9 @@ def error_of(error: grpc.aio.AioRpcError) -> CoordinationError:
     if _says(error, _LEASE_NOT_FOUND):
         return SessionLost()
     if _is_final(error):
-        return CoordinationError(f"etcd refused: {details}")
+        return CoordinationRefused(f"etcd refused: {details}")
+    if error.code() in _REFUSALS:
+        return CoordinationUnavailable(f"etcd refused for now: {details}; nothing was changed")
     return CoordinationUnavailable(f"etcd cannot be reached: {details}; nothing was changed")
 
 

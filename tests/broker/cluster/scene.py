@@ -90,6 +90,10 @@ class Cluster:
         client = await self.client(broker)
         return await client.create_topic("jobs", TopicSettings(window=window, buckets=BUCKETS))
 
+    async def create_topic_in_store(self) -> StoredTopic:
+        """A topic that no broker made."""
+        return self._store.create_topic("jobs", now_ms=1)
+
     async def join(
         self,
         broker: str,

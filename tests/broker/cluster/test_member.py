@@ -12,7 +12,7 @@ from chronoline.broker.gate import Work
 from chronoline.coordination.cluster_store import STORE
 from chronoline.coordination.contract import Delete
 from chronoline.coordination.membership import MEMBERS
-from chronoline.core.errors import CoordinationUnavailable, StoreUnavailable
+from chronoline.core.errors import CoordinationRefused, CoordinationUnavailable, StoreUnavailable
 from chronoline.core.topic import DEFAULT_SETTINGS
 from chronoline.stores.memory import MemoryStore
 from tests.broker.cluster.scene import Cluster, cluster
@@ -46,6 +46,22 @@ def test_second_broker_of_a_name_is_logged(caplog: pytest.LogCaptureFixture) -> 
             assert first.shares() == {}
             async with cluster(engine, "one"):
                 await until(lambda: logged() == 1)
+
+    run_scene(scene)
+
+
+def test_broker_whose_entries_are_refused_is_not_ready() -> None:
+    async def scene() -> None:
+        async with cluster(EmbeddedEngine(), "one", upkeep_every_s=_SOON_S) as brokers:
+            gate = parts_of(brokers, "one").gate
+            brokers.connections["one"].refusal = CoordinationRefused("no rights")
+            await brokers.join("one", await brokers.create_topic_in_store(), "c")
+            await until(lambda: gate.closure(Work.RESERVE) is not None)
+            (closure,) = gate.closures
+            assert closure.public.startswith("the coordination service takes no entries")
+            assert closure.reason.endswith("(no rights)")
+            brokers.connections["one"].refusal = None
+            await until(lambda: gate.closure(Work.RESERVE) is None)
 
     run_scene(scene)
 
