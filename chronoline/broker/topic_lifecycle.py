@@ -59,7 +59,7 @@ from chronoline.runtime.backoff import Backoff, Waits
 from chronoline.runtime.clock import Clock
 from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.service import AsyncService
-from chronoline.runtime.tasks import TaskSet
+from chronoline.runtime.tasks import TaskSet, supervise
 from chronoline.stores.contract import Store
 
 logger = logging.getLogger(__name__)
@@ -110,10 +110,11 @@ class TopicLifecycle(AsyncService):
         *,
         broker: str,
         session: Callable[[], BrokerSession | None],
+        failed: Callable[[str, str], None] = lambda _, __: None,
     ) -> None:
         """`session` answers the broker's session of now: without one it works on no topic.
 
-        `clock` raises while it cannot be trusted.
+        `clock` raises while it cannot be trusted. `failed` counts failures of its tasks.
         """
         self._coordination = coordination
         self._registry = TopicRegistry(coordination)
@@ -121,6 +122,7 @@ class TopicLifecycle(AsyncService):
         self._clock = clock
         self._broker = broker
         self._session = session
+        self._failed = failed
         self.on_deleted: Callable[[int, str], None] = lambda _uid, _name: None
         """Called with uid and name of each topic that is deleted, at whichever broker."""
         self._registered: dict[str, RegisteredTopic] = {}
@@ -134,6 +136,7 @@ class TopicLifecycle(AsyncService):
         self._at_work: set[str] = set()
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._tasks = TaskSet()
+        self._followers: list[asyncio.Task[None]] = []
         self._topics_watch: KeyWatch | None = None
         self._claims_watch: KeyWatch | None = None
 
@@ -455,10 +458,16 @@ class TopicLifecycle(AsyncService):
     async def _start(self) -> None:
         self._topics_watch = self._coordination.watch(TOPICS)
         self._claims_watch = self._coordination.watch(CLAIMS)
-        self._tasks.start(self._follow_topics(self._topics_watch))
-        self._tasks.start(self._follow_claims(self._claims_watch))
+        works = {
+            "following topics": partial(self._follow_topics, self._topics_watch),
+            "following claims": partial(self._follow_claims, self._claims_watch),
+        }
+        self._followers = [supervise(name, work, self._failed) for name, work in works.items()]
 
     async def _stop(self) -> None:
+        for task in self._followers:
+            task.cancel()
+        await asyncio.gather(*self._followers, return_exceptions=True)
         for watch in (self._topics_watch, self._claims_watch):
             if watch is not None:
                 await watch.close()
@@ -466,6 +475,7 @@ class TopicLifecycle(AsyncService):
         self._claims.clear()  # they end with the session
 
     async def _follow_topics(self, watch: KeyWatch) -> None:
+        await self._show_topics(watch.view)  # again, after a failure
         async for view in watch:
             await self._show_topics(view)
 

@@ -159,6 +159,7 @@ class BrokerService(AsyncService):
             access.clock,
             broker=self.broker,
             session=lambda: member.session,
+            failed=self.metrics.failed,
         )
         topics = Topics(
             access,

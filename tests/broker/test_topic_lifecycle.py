@@ -454,6 +454,32 @@ def test_deletion_is_told_at_every_broker_before_the_storage_is_removed(store: S
     run_scene(scene)
 
 
+def test_failed_notice_does_not_end_the_following(store: Store) -> None:
+    async def scene() -> None:
+        async with cluster(EmbeddedEngine(), store) as brokers:
+            one, other = await brokers.broker(), await brokers.broker()
+            notices = 0
+
+            def fail_once(uid: int, _: str) -> None:
+                nonlocal notices
+                notices += 1
+                if notices == 1:
+                    raise RuntimeError
+                other.told.append(uid)
+
+            other.lifecycle.on_deleted = fail_once
+            first = await one.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
+            second = await one.lifecycle.create("u", DEFAULT_SETTINGS, if_missing=False)
+            await until(lambda: brokers.is_settled(one))
+            await until(lambda: other.lifecycle.is_open(second))
+            await one.lifecycle.delete(first)
+            await until(lambda: notices > 0)
+            await one.lifecycle.delete(second)
+            await until(lambda: second.uid in other.told)
+
+    run_scene(scene)
+
+
 def test_deletion_removes_the_generation(store: Store) -> None:
     async def scene() -> None:
         async with cluster(EmbeddedEngine(), store) as brokers:

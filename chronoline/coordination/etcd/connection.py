@@ -22,6 +22,7 @@ from chronoline.core.errors import (
     CoordinationUnavailable,
     SessionLost,
 )
+from chronoline.runtime.tasks import is_cancelled
 
 Answer = TypeVar("Answer")
 Metadata = Sequence[tuple[str, str]]
@@ -158,8 +159,14 @@ class EtcdConnection:
                     if _is_final(error):
                         break
                     self.turn_from(member)
+            except asyncio.CancelledError:
+                if is_cancelled():
+                    raise
+                self.turn_from(member)
         if failure is None:
-            raise CoordinationUnavailable("the connection to etcd is closed")
+            raise CoordinationUnavailable(
+                "the connection to etcd is closed, or its calls are cancelled"
+            )
         raise error_of(failure) from failure
 
     async def ask_once(self, send: Send[Answer]) -> Answer:
@@ -189,6 +196,11 @@ class EtcdConnection:
             if _changed_nothing(error):
                 raise error_of(error) from error
             raise CommitUnknown from error
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            self.turn_from(member)
+            raise CommitUnknown from None
 
     async def _ready_member(self) -> EtcdMember:
         for _ in range(len(self._members)):
