@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from chronoline.broker.cluster.member import ClusterMember
 from chronoline.broker.shares import ConnectedConsumer, ShareUser
-from chronoline.coordination.contract import KeyWatch
+from chronoline.coordination.contract import NOTHING_SEEN, KeyWatch
 from chronoline.coordination.generations import (
     NOTHING_AGREED,
     AgreedGeneration,
@@ -184,6 +184,8 @@ class Agreement(AsyncService):
         self._sources: dict[int, AgreedShares] = {}
         self._watch: KeyWatch | None = None
         self._members = Members({}, {})
+        self._seen = NOTHING_SEEN
+        """The view from which `_members` come."""
         self._to_decide = Alarm()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -231,18 +233,23 @@ class Agreement(AsyncService):
     async def _follow(self) -> None:
         assert self._watch is not None
         async for view in self._watch:
-            self._members = Members.of(view)
+            self._members, self._seen = Members.of(view), view
             for source in list(self._sources.values()):
                 source.saw(self._members)
             self._to_decide.ring()
 
+    @property
+    def _is_up_to_date(self) -> bool:
+        """Whether the members are those of the view of now, and that one is current."""
+        assert self._watch is not None
+        return self._seen is self._watch.view and self._seen.is_current
+
     async def _decide(self) -> None:
         while True:
             now_ms = self._clock.now_ms()
-            assert self._watch is not None
             if not self._sources:
                 await self._to_decide.sleep(None)
-            elif not (self._watch.view.is_current and self._may_decide()):
+            elif not (self._is_up_to_date and self._may_decide()):
                 await self._to_decide.sleep(_REST_MS / 1000)
             elif wanted := list(self._wanted(now_ms)):
                 written = await asyncio.gather(*(self._write(*each) for each in wanted))
