@@ -41,8 +41,6 @@ logger = logging.getLogger(__name__)
 
 _FIRST_SESSION_S = 2.0
 """The longest wait of a start for the first session. Without one the broker serves, and grants no leases."""
-_SURELY_TAKEN = 3
-"""A name that is seen with another broker this often in turn is not that of an earlier run."""
 _NO_SESSION = (
     "this broker has no session with the coordination service and may count as gone for the others: it "
     "grants no leases until it has one"
@@ -95,7 +93,8 @@ class ClusterMember(AsyncService):
         )
         self._record = BrokerRecord(options.name, "", options.roles, options.rack)
         self._has_session = asyncio.Event()
-        self._taken = 0  # how often the name was seen with another broker
+        self._taken = 0  # how often in turn the name was seen with another broker
+        self._shared = 0  # and the address
         self._exits = AsyncExitStack()
         self._brokers: KeyWatch | None = None
         self._store_identity = store_identity
@@ -174,7 +173,7 @@ class ClusterMember(AsyncService):
         """Its load, and why it is degraded; written if it changed."""
         if self._record.address:
             self._show(replace(self._record, load=load, problems=problems))
-            self._check_name()
+            self._check_others()
 
     async def _start(self) -> None:
         await self._exits.enter_async_context(self.coordination)
@@ -224,20 +223,36 @@ class ClusterMember(AsyncService):
         self.registration.admit(ours)
         self._is_compared.set()
 
-    def _check_name(self) -> None:
-        """Logs that another broker has this one's name. The entry of an earlier run is replaced soon."""
+    def _check_others(self) -> None:
+        """Logs that another broker has this one's name or address. The entry of an earlier run goes soon."""
         assert self._brokers is not None
         entry = self._brokers.view.entries.get(self._record.key)
         session = self.registration.session
         is_ours = entry is None or session is None or entry.session == session.id
         self._taken = 0 if is_ours else self._taken + 1
-        if self._taken == _SURELY_TAKEN:
+        if self._taken == self._surely:
             logger.error(
                 "another broker of the cluster is named %r, too, at %s: give each broker a name of its own",
                 self.name,
                 self.brokers[self.name].address,
                 extra={"action": "name_taken"},
             )
+        others = [each for name, each in sorted(self.brokers.items()) if name != self.name]
+        twins = [each.name for each in others if each.address == self._record.address]
+        self._shared = self._shared + 1 if twins else 0
+        if self._shared == self._surely:
+            logger.error(
+                "this broker and %s show the same address to clients, %s: set advertise to an address of its "
+                "own for each",
+                ", ".join(twins),
+                self._record.address,
+                extra={"action": "address_taken"},
+            )
+
+    @property
+    def _surely(self) -> int:
+        """The number of looks, one each second, after which an entry is not that of an earlier run."""
+        return self.options.ttl_ms // 1_000 + 1
 
     def _show(self, record: BrokerRecord) -> None:
         self._record = record

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +13,7 @@ from chronoline.broker.context import BrokerContext
 from chronoline.broker.gate import Work
 from chronoline.coordination.cluster_store import STORE
 from chronoline.coordination.contract import Delete
-from chronoline.coordination.membership import MEMBERS
+from chronoline.coordination.membership import BROKERS, MEMBERS, BrokerLoad
 from chronoline.core.errors import CoordinationRefused, CoordinationUnavailable, StoreUnavailable
 from chronoline.core.topic import DEFAULT_SETTINGS
 from chronoline.stores.memory import MemoryStore
@@ -46,6 +48,32 @@ def test_second_broker_of_a_name_is_logged(caplog: pytest.LogCaptureFixture) -> 
             assert first.shares() == {}
             async with cluster(engine, "one"):
                 await until(lambda: logged() == 1)
+
+    run_scene(scene)
+
+
+def test_second_broker_of_an_address_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def logged() -> list[str]:
+        return [each for each in caplog.messages if "show the same address" in each]
+
+    async def scene() -> None:
+        engine = EmbeddedEngine()
+        options = MemberOptions(name="b", advertise="127.0.0.1:7400")
+        async with engine.connect() as hub:
+            members = [
+                ClusterMember(engine.connect(), replace(options, name=name)) for name in "abc"
+            ]
+            async with AsyncExitStack() as exits:
+                for member in members:
+                    await exits.enter_async_context(member)
+                    member.appear("127.0.0.1:7400")
+                    await member.registration.wait_written()
+                assert len(keys(await hub.read(BROKERS))) == 3
+                for _ in range(10):
+                    members[0].describe(BrokerLoad(), ())
+            assert len(logged()) == 1
+            assert "b, c" in logged()[0]
+            assert "127.0.0.1:7400" in logged()[0]
 
     run_scene(scene)
 
