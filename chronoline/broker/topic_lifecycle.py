@@ -149,6 +149,8 @@ class TopicLifecycle(AsyncService):
         """
         registered = self._registered.get(name)
         if registered is None:
+            if topic is not None:
+                self._wake(name)  # to adopt it
             return
         if registered.state is TopicState.CREATING:
             raise TopicNotReady(f"topic {name!r} is still being created; try again")
@@ -516,6 +518,8 @@ class TopicLifecycle(AsyncService):
 
     def _wake(self, name: str) -> None:
         """Looks at a name, and once more after a look that is under way."""
+        if self._topics_watch is None or self._topics_watch.is_closed:
+            return
         self._awake.add(name)
         if name not in self._at_work:
             self._at_work.add(name)

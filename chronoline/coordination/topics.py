@@ -33,7 +33,8 @@ from chronoline.coordination.contract import (
 )
 from chronoline.coordination.records import Record, record_of, records_of
 from chronoline.coordination.settlement import commit_surely
-from chronoline.core.errors import SessionLost, TopicExists, TopicNotFound
+from chronoline.core.errors import SessionLost, TopicExists, TopicNotFound, TopicNotReady
+from chronoline.core.topic import Topic
 
 TOPICS = prefix_of("topics")
 _OVERTAKEN = "the claim to the topic is another's; nothing was changed"
@@ -70,6 +71,20 @@ class RegisteredTopic(Record):
 def topics_of(view: View) -> dict[str, RegisteredTopic]:
     """The topics of a view of `TOPICS`, by name."""
     return {record.name: record for _, record in records_of(RegisteredTopic, view)}
+
+
+async def is_open_condition(coordination: Coordination, topic: Topic) -> Unchanged:
+    """The condition that a topic is open, and stays so. Raises `TopicNotReady` unless it is."""
+    entry = await coordination.get(key_of("topics", topic.name))
+    found = None if entry is None else record_of(RegisteredTopic, entry)
+    if (
+        entry is None
+        or found is None
+        or found.uid != topic.uid
+        or found.state is not TopicState.OPEN
+    ):
+        raise TopicNotReady(f"topic {topic.name!r} is not open in the registry")
+    return Unchanged(entry.key, entry.version)
 
 
 class TopicRegistry:

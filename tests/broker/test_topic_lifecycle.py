@@ -485,9 +485,7 @@ def test_deletion_removes_the_generation(store: Store) -> None:
         async with cluster(EmbeddedEngine(), store) as brokers:
             broker = await brokers.broker()
             topic = await broker.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
-            await write_generation(
-                broker.connection, topic.uid, NOTHING_AGREED, Generation(number=1)
-            )
+            await write_generation(broker.connection, topic, NOTHING_AGREED, Generation(number=1))
             assert (await broker.connection.read(GENERATIONS)).entries
             await broker.lifecycle.delete(topic)
             await until(lambda: brokers.is_settled(broker))

@@ -31,7 +31,7 @@ from chronoline.coordination.generations import (
 )
 from chronoline.coordination.membership import MEMBERS, ConsumerRecord
 from chronoline.core.dealer import Dealer, Share
-from chronoline.core.errors import CoordinationError, InvalidInput
+from chronoline.core.errors import CoordinationError, InvalidInput, TopicNotReady
 from chronoline.core.generation import (
     Generation,
     TopicMember,
@@ -68,6 +68,8 @@ class AgreedShares:
         self._in_force: Mapping[str, Share] = {}
         self._is_settled = False
         """Whether the shares are computed, and no change is planned."""
+        self.failure = ""
+        """Why its members could not be written; logged once."""
         self._tried: int | None = None
         """The version for which a successor was written or refused; another view shows the outcome."""
 
@@ -271,18 +273,20 @@ class Agreement(AsyncService):
 
     async def _write(self, source: AgreedShares, following: Generation) -> bool:
         """Whether the coordination service answered."""
-        agreed, uid = source.agreed, source.topic.uid
+        agreed = source.agreed
         try:
-            await write_generation(self._member.coordination, uid, agreed, following)
-        except (
-            CoordinationError,
-            InvalidInput,
-        ) as error:  # invalid: more members than an entry holds
-            logger.warning(
-                "the members of topic %r could not be written; trying again: %s",
-                source.topic.name,
-                error,
-            )
+            await write_generation(self._member.coordination, source.topic, agreed, following)
+        except TopicNotReady:  # another broker deletes it, or this one registers it soon
             return False
+        except (CoordinationError, InvalidInput) as error:  # invalid: too many for an entry
+            if str(error) != source.failure:
+                logger.warning(
+                    "the members of topic %r could not be written; trying again: %s",
+                    source.topic.name,
+                    error,
+                )
+            source.failure = str(error)
+            return False
+        source.failure = ""
         source.tried(agreed)
         return True

@@ -12,6 +12,7 @@ from chronoline.coordination.contract import Coordination, KeyValue, KeyWatch, V
 from chronoline.coordination.embedded import EmbeddedCoordination
 from chronoline.coordination.generations import GENERATIONS, Members
 from chronoline.coordination.membership import MEMBERS, ConsumerRecord
+from chronoline.coordination.topics import TopicRegistry
 from chronoline.core.generation import TopicMember
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.stores.contract import Returned
@@ -204,6 +205,7 @@ def test_broker_decides_by_the_view_of_now_alone() -> None:
         member = ClusterMember(coordination, MemberOptions(name="one"))
         agreement = Agreement(member, clock, may_decide=lambda: True, failed=lambda *_: None)
         async with member, agreement:
+            await TopicRegistry(coordination).adopt("t", uid=7)
             late.show(view_of("a", revision=5))
             await until(lambda: 7 in agreement.members.consumers)
             late.may_read.clear()
