@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from typing import TypeVar
 
 import pytest
@@ -230,27 +230,29 @@ def test_created_topic_is_open_at_every_broker(store: Store) -> None:
     run_scene(scene)
 
 
-def test_creation_is_finished_wherever_its_broker_dies(store: Store) -> None:
-    async def attempt(operations: int) -> bool:
-        async with cluster(EmbeddedEngine(), store) as brokers:
-            mortal = await brokers.broker(operations)
-            creation = mortal.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
-            is_done = await run_until_death(mortal, creation)
-            registered = await brokers.registered(mortal)
-            heir = await brokers.broker()
-            brokers.bury(mortal)
-            await until(lambda: brokers.is_settled(heir))
-            assert (await brokers.registered(heir)).keys() == registered.keys()
-            topic = await heir.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=True)
-            heir.lifecycle.check(NAME, topic)
-            await heir.lifecycle.delete(topic)
-            await until(lambda: brokers.is_settled(heir))
-            assert store.list_topics() == []
-            return is_done
+async def die_while_creating(engine: Engine, store: Store, operations: int) -> bool:
+    """A broker dies after some operations, and another one goes on. False if it died before the answer."""
+    async with cluster(engine, store) as brokers:
+        mortal = await brokers.broker(operations)
+        creation = mortal.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
+        is_done = await run_until_death(mortal, creation)
+        registered = await brokers.registered(mortal)
+        heir = await brokers.broker()
+        brokers.bury(mortal)
+        await until(lambda: brokers.is_settled(heir))
+        assert (await brokers.registered(heir)).keys() == registered.keys()
+        topic = await heir.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=True)
+        heir.lifecycle.check(NAME, topic)
+        await heir.lifecycle.delete(topic)
+        await until(lambda: brokers.is_settled(heir))
+        assert store.list_topics() == []
+        return is_done
 
+
+def test_creation_is_finished_wherever_its_broker_dies(store: Store) -> None:
     async def scene() -> None:
         deaths = 0
-        while not await attempt(deaths):
+        while not await die_while_creating(EmbeddedEngine(), store, deaths):
             deaths += 1
         assert deaths >= 4  # claim, register, provision, open
 
@@ -391,37 +393,39 @@ def test_overtaken_creation_is_taken_back(store: Store) -> None:
 # Deletion
 
 
-def test_deletion_is_finished_wherever_its_broker_dies(store: Store) -> None:
-    async def attempt(operations: int) -> bool:
-        topic = store.create_topic(NAME, now_ms=1)
-        fill(store, topic)
-        async with cluster(EmbeddedEngine(), store) as brokers:
-            first = await brokers.broker()
-            first.lifecycle.listed([topic])
-            await until(lambda: brokers.is_settled(first))
-            await first.lifecycle.stop()
-            mortal = await brokers.broker(operations)
-            is_done = await run_until_death(mortal, mortal.lifecycle.delete(topic))
-            if is_done and operations < 10:  # it dies in the background
-                await run_until_death(mortal, until(lambda: brokers.is_settled(mortal)))
-            is_registered = await brokers.registered(mortal) != {NAME: TopicState.OPEN}
-            heir = await brokers.broker()
-            brokers.bury(mortal)
+async def die_while_deleting(engine: Engine, store: Store, operations: int) -> bool:
+    """A broker dies after some operations, and another one goes on. False if it died before the end."""
+    topic = store.create_topic(NAME, now_ms=1)
+    fill(store, topic)
+    async with cluster(engine, store) as brokers:
+        first = await brokers.broker()
+        first.lifecycle.listed([topic])
+        await until(lambda: brokers.is_settled(first))
+        await first.lifecycle.stop()
+        mortal = await brokers.broker(operations)
+        is_done = await run_until_death(mortal, mortal.lifecycle.delete(topic))
+        if is_done and operations < 10:  # it dies in the background
+            await run_until_death(mortal, until(lambda: brokers.is_settled(mortal)))
+        is_registered = await brokers.registered(mortal) != {NAME: TopicState.OPEN}
+        heir = await brokers.broker()
+        brokers.bury(mortal)
+        await until(lambda: brokers.is_settled(heir))
+        assert (store.list_topics() == []) is is_registered
+        if not is_registered:
+            await heir.lifecycle.delete(topic)
             await until(lambda: brokers.is_settled(heir))
-            assert (store.list_topics() == []) is is_registered
-            if not is_registered:
-                await heir.lifecycle.delete(topic)
-                await until(lambda: brokers.is_settled(heir))
-            again = await heir.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
-            assert again.uid != topic.uid
-            assert store.lookup(again.uid, [f"m{n}" for n in range(ROWS)]) == {}
-            await heir.lifecycle.delete(again)
-            await until(lambda: brokers.is_settled(heir))
-            return mortal.life.left is not None and mortal.life.left > 0
+        again = await heir.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
+        assert again.uid != topic.uid
+        assert store.lookup(again.uid, [f"m{n}" for n in range(ROWS)]) == {}
+        await heir.lifecycle.delete(again)
+        await until(lambda: brokers.is_settled(heir))
+        return mortal.life.left is not None and mortal.life.left > 0
 
+
+def test_deletion_is_finished_wherever_its_broker_dies(store: Store) -> None:
     async def scene() -> None:
         deaths = 0
-        while not await attempt(deaths):
+        while not await die_while_deleting(EmbeddedEngine(), store, deaths):
             deaths += 1
         assert deaths >= 5  # adopt, delete, drop, claim, purge, remove
 
@@ -641,22 +645,22 @@ def test_commit_without_any_answer_is_an_unknown_outcome(store: Store) -> None:
 def test_brokers_on_etcd_and_postgresql_finish_each_others_work(
     etcd_server: EtcdServer, postgres_server: PostgresServer
 ) -> None:
-    async def scene(shared: Store) -> None:
-        async with cluster(EtcdEngine(etcd_server.url("lifecycle")), shared) as brokers:
-            mortal, heir = await brokers.broker(), await brokers.broker()
-            topic = await mortal.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
-            await until(lambda: brokers.is_settled(heir))
-            fill(shared, topic)
-            mortal.life.left = 2
-            await run_until_death(mortal, mortal.lifecycle.delete(topic))
-            brokers.bury(mortal)
-            await until(lambda: brokers.is_settled(heir))
-            again = await heir.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
-            assert again.uid != topic.uid
-            assert shared.lookup(again.uid, ["m0"]) == {}
+    """The deaths are in clusters of their own, side by side: each takes the TTL of a session."""
+    deaths = range(1, 6)
 
-    with open_store(postgres_server.create_database("lifecycle")) as shared:
-        run_scene(lambda: scene(shared))
+    async def die_twice(store: Store, operations: int) -> None:
+        for work in (die_while_creating, die_while_deleting):
+            engine = EtcdEngine(etcd_server.url(f"{work.__name__}-{operations}"))
+            await work(engine, store, operations)
+
+    with ExitStack() as exits:
+        urls = [postgres_server.create_database(f"lifecycle_{each}") for each in deaths]
+        stores = [exits.enter_context(open_store(each)) for each in urls]
+
+        async def scene() -> None:
+            await asyncio.gather(*map(die_twice, stores, deaths))
+
+        run_scene(scene)
 
 
 def test_registry_steps_need_the_claim(store: Store) -> None:
