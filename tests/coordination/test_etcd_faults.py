@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -113,6 +115,28 @@ def test_trust_counts_from_the_sending_of_a_keep_alive(server: EtcdServer) -> No
             assert session.trusted_until == begin_s + 5 + 39.5
 
     run_scene(scene)
+
+
+def test_session_is_trusted_for_the_ttl_that_was_granted(tmp_path: Path) -> None:
+    """With a longer election time-out, etcd grants no TTL as short as the one that is asked for."""
+
+    async def scene(server: EtcdServer) -> None:
+        clock = ManualMonotonic()
+        async with at(server.address, "granted", clock) as one:
+            session = await one.open_session(2_000, 300)
+            assert session.ttl_ms > 5_000
+            granted_s = session.ttl_ms / 1_000
+            assert session.trusted_until == clock.now_s + granted_s - 0.3
+            clock.now_s += granted_s - 0.4
+            assert session.is_trusted
+            clock.now_s += 0.1
+            assert not session.is_trusted
+            await session.keep_alive()
+            assert session.trusted_until == clock.now_s + granted_s - 0.3
+
+    options = ("--election-timeout", "5000")
+    for server in running(EtcdServer(tmp_path, options=options)):
+        run_scene(partial(scene, server))
 
 
 def test_trust_ends_by_the_clock_alone(server: EtcdServer) -> None:
