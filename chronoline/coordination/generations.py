@@ -24,10 +24,11 @@ from chronoline.coordination.contract import (
     Unchanged,
     View,
     key_of,
+    parts_of,
     prefix_of,
 )
 from chronoline.coordination.membership import ConsumerRecord, consumers_of
-from chronoline.coordination.records import Record, records_of
+from chronoline.coordination.records import Record, is_newer, record_of
 from chronoline.coordination.topics import is_open_condition
 from chronoline.core.generation import NO_MEMBERS, Generation, TopicMember
 from chronoline.core.topic import Topic
@@ -139,11 +140,15 @@ class Members(NamedTuple):
 
     @classmethod
     def of(cls, view: View) -> Self:
-        """From a view of `MEMBERS`."""
-        generations = {
-            record.topic_uid: AgreedGeneration(record.generation, entry.version)
-            for entry, record in records_of(GenerationRecord, view.under(GENERATIONS))
-        }
+        """From a view of `MEMBERS`. An unreadable generation has no members, and can be replaced."""
+        generations = {}
+        for entry in view.under(GENERATIONS).entries.values():
+            record = record_of(GenerationRecord, entry)
+            uid = parts_of(entry.key)[-1]
+            if record is not None:
+                generations[record.topic_uid] = AgreedGeneration(record.generation, entry.version)
+            elif uid.isdecimal() and not is_newer(GenerationRecord, entry):
+                generations[int(uid)] = AgreedGeneration(NO_MEMBERS, entry.version)
         return cls(consumers_of(view), generations)
 
     def observed(self, topic_uid: int) -> list[TopicMember]:

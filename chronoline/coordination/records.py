@@ -51,6 +51,16 @@ def record_of(kind: type[AnyRecord], entry: KeyValue) -> AnyRecord | None:
     return found
 
 
+def is_newer(kind: type[Record], entry: KeyValue) -> bool:
+    """Whether a broker of a newer release wrote an entry, in a format that is not known here."""
+    try:
+        found = json.loads(entry.value)
+    except (ValueError, RecursionError):
+        return False
+    version = found.get("v") if isinstance(found, dict) else None
+    return type(version) is int and version > kind.FORMAT
+
+
 def records_of(kind: type[AnyRecord], view: View) -> Iterator[tuple[KeyValue, AnyRecord]]:
     """The well-formed records of a view, each with its entry."""
     for entry in view.entries.values():

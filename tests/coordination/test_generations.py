@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from chronoline.coordination.contract import MOST_BYTES, KeyValue
+from chronoline.coordination.contract import MOST_BYTES, KeyValue, Put, View
 from chronoline.coordination.generations import (
     GENERATIONS,
     NOTHING_AGREED,
@@ -19,7 +19,7 @@ from chronoline.coordination.membership import MEMBERS, ConsumerRecord, Registra
 from chronoline.coordination.records import record_of
 from chronoline.coordination.topics import TopicRegistry
 from chronoline.core.errors import TopicNotReady
-from chronoline.core.generation import Generation, TopicMember
+from chronoline.core.generation import NO_MEMBERS, Generation, TopicMember
 from chronoline.core.topic import Topic
 from tests.coordination.engines import Engine, keys
 from tests.deadline import run_scene
@@ -91,6 +91,27 @@ def test_generation_that_contradicts_itself_is_malformed(wrong: dict[str, object
     value = {**json.loads(GenerationRecord.of(7, _SETTLED).encode()), **wrong}
     entry = KeyValue("k", json.dumps(value).encode(), 1)
     assert record_of(GenerationRecord, entry) is None
+
+
+@pytest.mark.parametrize("value", [b'{"v":1,"topic_uid":7,"number":3,"window":9}', b"?"])
+def test_unreadable_generation_is_replaced(engine: Engine, value: bytes) -> None:
+    """An earlier release wrote it, with members in another form."""
+
+    async def scene() -> None:
+        async with engine.connect() as one:
+            await TopicRegistry(one).adopt("t", uid=7)
+            await one.commit([Put(f"{GENERATIONS}7", value)])
+            present = Members.of(await one.read(MEMBERS)).generations[7]
+            assert present.generation == NO_MEMBERS
+            assert await write_generation(one, _TOPIC, present, _SETTLED)
+            assert Members.of(await one.read(MEMBERS)).generations[7].generation == _SETTLED
+
+    run_scene(scene)
+
+
+def test_generation_of_a_newer_release_is_left_alone() -> None:
+    newer = KeyValue(f"{GENERATIONS}7", b'{"v":99}', 5)
+    assert Members.of(View.of({newer.key: newer}, 5)).generations == {}
 
 
 def test_equal_members_are_written_once() -> None:
