@@ -4,7 +4,8 @@
 ends by measured conditions alone. The closures of the node's gate make it unready:
 
 - storage: the store does not answer, or takes no changes (no room, or another process writes);
-- coordination: the broker's session with the coordination service is not trusted;
+- coordination: the broker's session with the coordination service is not trusted, its entries are refused,
+  or its store is not that of the cluster;
 - clock: the broker's clock is too far from the store's;
 - stopping: the node is stopping.
 

@@ -72,10 +72,19 @@ class Closure:
 class Gate:
     """The gate of a node. Owned by the event loop."""
 
-    def __init__(self, access: StoreAccess, coordination: Callable[[], str] = lambda: "") -> None:
-        """`coordination` says why the session of this broker is not trusted; empty while it is."""
+    def __init__(
+        self,
+        access: StoreAccess,
+        coordination: Callable[[], str] = lambda: "",
+        coordination_details: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`coordination` says why this broker may not act in its cluster; empty while it may.
+
+        `coordination_details` is the error behind it, which may name hosts.
+        """
         self._access = access
         self._coordination_problem = coordination
+        self._coordination_details = coordination_details
         self.stopping = False
         self.unanswered = ""
         """Why the last question whether the store answers was not answered; empty if it was."""
@@ -120,7 +129,11 @@ class Gate:
 
     def _by_coordination(self) -> Closure | None:
         problem = self._coordination_problem()
-        return Closure(ClosureType.COORDINATION, problem, problem) if problem else None
+        if not problem:
+            return None
+        details = self._coordination_details()
+        reason = f"{problem} ({details})" if details else problem
+        return Closure(ClosureType.COORDINATION, reason, problem)
 
     def _by_clock(self) -> Closure | None:
         problem = self._access.clock.problem

@@ -271,11 +271,17 @@ class Overseer(AsyncService):
         coordination: Coordination,
         own: Callable[[], BrokerRecord],
         failed: Callable[[str, str], None],
+        *,
+        takes_part: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`own` is the entry of this broker as it should be; `failed` counts failures of its tasks."""
+        """`own` is the entry of this broker as it should be; `failed` counts failures of its tasks.
+
+        While this broker does not take part in the cluster, the others are not shown to its clients.
+        """
         self._coordination = coordination
         self._own = own
         self._failed = failed
+        self._takes_part = takes_part
         self._placement = ClientPlacement(own().name)
         self._brokers: KeyWatch | None = None
         self._consumers: KeyWatch | None = None
@@ -335,7 +341,9 @@ class Overseer(AsyncService):
     def _see_brokers(self) -> None:
         """Its own entry counts as it should be: the service may show it later, or not at all."""
         own = self._own()
-        seen = {} if self._brokers is None else brokers_of(self._brokers.view)
+        seen: dict[str, BrokerRecord] = {}
+        if self._brokers is not None and self._takes_part():
+            seen = brokers_of(self._brokers.view)
         listed = {**seen, own.name: own} if own.address else seen
         self._placement.saw_brokers(listed, _now_ms())
 

@@ -40,7 +40,7 @@ from chronoline.stores.contract import Store
 logger = logging.getLogger(__name__)
 
 _OWN_QUERIES = frozenset(
-    {"clock", "held", "members", "next_ts", "purge", "ready", "topic", "unreserve"}
+    {"clock", "held", "identity", "members", "next_ts", "purge", "ready", "topic", "unreserve"}
 )
 """Reads that the broker's own work waits for. Each is quick; all others are reads of clients."""
 _REMOVALS = frozenset({"purge"})
@@ -114,6 +114,10 @@ class StoreAccess:
             raise
         self._health.changed()
         return result
+
+    async def identity(self) -> str:
+        """The identity of the store."""
+        return await self.call("identity", lambda store: store.identity())
 
     async def call(
         self,

@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -44,6 +44,7 @@ from chronoline.core.errors import (
     BrokerUnavailable,
     ChronolineError,
     CommitUnknown,
+    CoordinationError,
     CoordinationUnavailable,
     InvalidInput,
     OutcomeUnknown,
@@ -58,7 +59,7 @@ from chronoline.runtime.backoff import Backoff, Waits
 from chronoline.runtime.clock import Clock
 from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.service import AsyncService
-from chronoline.runtime.tasks import TaskSet
+from chronoline.runtime.tasks import TaskSet, supervise
 from chronoline.stores.contract import Store
 
 logger = logging.getLogger(__name__)
@@ -74,8 +75,20 @@ _MOST_STEPS = 20
 """The most steps of a request; a creation takes five."""
 _SEEN_WITHIN_S = 1.0
 """The longest wait of a creation until this broker sees its own entry."""
+_NO_PART = "this broker takes no part in its cluster now, as its status shows; nothing was changed. Try again"
 
 Result = TypeVar("Result")
+_INTERRUPTIONS = (BrokerUnavailable, CoordinationError, StoreUnavailable, TopicNotReady)
+"""Errors that say that nothing was changed. That is not so once the topic is registered."""
+
+
+@dataclass(slots=True)
+class _CreationAttempt:
+    """A client's request for a topic."""
+
+    request: str
+    is_registered: bool = False
+    """Whether any broker may create the topic from now on."""
 
 
 class StoreCalls(Protocol):
@@ -97,14 +110,19 @@ class TopicLifecycle(AsyncService):
         *,
         broker: str,
         session: Callable[[], BrokerSession | None],
+        failed: Callable[[str, str], None] = lambda _, __: None,
     ) -> None:
-        """`session` answers the broker's session of now. `clock` raises while it cannot be trusted."""
+        """`session` answers the broker's session of now: without one it works on no topic.
+
+        `clock` raises while it cannot be trusted. `failed` counts failures of its tasks.
+        """
         self._coordination = coordination
         self._registry = TopicRegistry(coordination)
         self._access = access
         self._clock = clock
         self._broker = broker
         self._session = session
+        self._failed = failed
         self.on_deleted: Callable[[int, str], None] = lambda _uid, _name: None
         """Called with uid and name of each topic that is deleted, at whichever broker."""
         self._registered: dict[str, RegisteredTopic] = {}
@@ -118,6 +136,7 @@ class TopicLifecycle(AsyncService):
         self._at_work: set[str] = set()
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._tasks = TaskSet()
+        self._followers: list[asyncio.Task[None]] = []
         self._topics_watch: KeyWatch | None = None
         self._claims_watch: KeyWatch | None = None
 
@@ -130,6 +149,8 @@ class TopicLifecycle(AsyncService):
         """
         registered = self._registered.get(name)
         if registered is None:
+            if topic is not None:
+                self._wake(name)  # to adopt it
             return
         if registered.state is TopicState.CREATING:
             raise TopicNotReady(f"topic {name!r} is still being created; try again")
@@ -163,10 +184,16 @@ class TopicLifecycle(AsyncService):
 
         Raises `TopicExists`, `TopicNotReady` while another broker works on the name,
         `CoordinationUnavailable` and the errors of the store; `OutcomeUnknown` if it is registered and was
-        not finished here: then another broker finishes it.
+        not finished here: then it is finished in the background, by this broker or another.
         """
+        attempt = _CreationAttempt(new_id())
         async with self._request(name):
-            topic, is_new = await self._create(name, settings)
+            try:
+                topic, is_new = await self._create(name, settings, attempt)
+            except _INTERRUPTIONS as error:
+                if not attempt.is_registered:
+                    raise
+                raise _unfinished(name, error) from error
         if not is_new and not if_missing:
             raise TopicExists(f"a topic named {name!r} exists")
         return topic
@@ -193,6 +220,8 @@ class TopicLifecycle(AsyncService):
     async def _request(self, name: str) -> AsyncIterator[None]:
         """A client's request about a name: one at a time, with errors that have a code."""
         self._clock.now_ms()  # raises while it is not trusted, before anything is registered
+        if self._session() is None:
+            raise CoordinationUnavailable(_NO_PART)
         try:
             async with self._lock(name):
                 yield
@@ -207,9 +236,10 @@ class TopicLifecycle(AsyncService):
         """Steps for a name are done one after the other."""
         return self._locks.setdefault(name, asyncio.Lock())
 
-    async def _create(self, name: str, settings: TopicSettings) -> tuple[Topic, bool]:
+    async def _create(
+        self, name: str, settings: TopicSettings, attempt: _CreationAttempt
+    ) -> tuple[Topic, bool]:
         """The topic with this name, and whether it was made here."""
-        request = new_id()
         made: Topic | None = None
         for _ in range(_MOST_STEPS):
             registered, stored = await self._look(name)
@@ -224,17 +254,23 @@ class TopicLifecycle(AsyncService):
                 raise TopicNotReady(f"another broker is at work on topic {name!r}; try again")
             if registered is None:
                 await self._registry.register(
-                    name, request=request, settings=asdict(settings), guards=self._guards(name)
+                    name,
+                    request=attempt.request,
+                    settings=asdict(settings),
+                    guards=self._guards(name),
                 )
+                attempt.is_registered = True
                 continue
             step = next_step(registered, stored, Holder.US)
-            if step is Step.PROVISION and registered.request == request:
-                made = await self._provision_or_abort(registered)
+            if step is Step.PROVISION and registered.request == attempt.request:
+                made = await self._provision_or_abort(registered, attempt)
             else:
                 await self._do(step, name, registered, stored)
         raise TopicNotReady(f"topic {name!r} is changed by others all the time; try again")
 
-    async def _provision_or_abort(self, registered: RegisteredTopic) -> Topic | None:
+    async def _provision_or_abort(
+        self, registered: RegisteredTopic, attempt: _CreationAttempt
+    ) -> Topic | None:
         """Provisions a topic for a request. If nothing was changed in the store, nothing is left at all."""
         try:
             return await self._provision(registered)
@@ -242,9 +278,8 @@ class TopicLifecycle(AsyncService):
             try:
                 await self._abort(registered)
             except ChronolineError:
-                raise OutcomeUnknown(
-                    f"topic {registered.name!r} is registered, and may be created later: {error}"
-                ) from error
+                raise _unfinished(registered.name, error) from error
+            attempt.is_registered = False
             raise
 
     async def _register_deletion(self, topic: Topic) -> bool:
@@ -276,6 +311,8 @@ class TopicLifecycle(AsyncService):
 
     async def _advance(self, name: str) -> bool:
         """Does the next step for a name. False if there is none for us."""
+        if self._session() is None:
+            raise SessionLost(_NO_PART)
         if name in self._doubtful:
             await self._take_claim(name)
         registered, stored = await self._look(name)
@@ -318,6 +355,8 @@ class TopicLifecycle(AsyncService):
             case Step.CLOSE if uid is not None:
                 await self._registry.delete(name, uid=uid)
                 self.on_deleted(uid, name)
+            case Step.FORGET if uid is not None:
+                await self._registry.forget(name, uid=uid)
             case Step.DROP if uid is not None:
                 await self._drop(uid)
             case Step.ERASE:
@@ -425,10 +464,16 @@ class TopicLifecycle(AsyncService):
     async def _start(self) -> None:
         self._topics_watch = self._coordination.watch(TOPICS)
         self._claims_watch = self._coordination.watch(CLAIMS)
-        self._tasks.start(self._follow_topics(self._topics_watch))
-        self._tasks.start(self._follow_claims(self._claims_watch))
+        works = {
+            "following topics": partial(self._follow_topics, self._topics_watch),
+            "following claims": partial(self._follow_claims, self._claims_watch),
+        }
+        self._followers = [supervise(name, work, self._failed) for name, work in works.items()]
 
     async def _stop(self) -> None:
+        for task in self._followers:
+            task.cancel()
+        await asyncio.gather(*self._followers, return_exceptions=True)
         for watch in (self._topics_watch, self._claims_watch):
             if watch is not None:
                 await watch.close()
@@ -436,6 +481,7 @@ class TopicLifecycle(AsyncService):
         self._claims.clear()  # they end with the session
 
     async def _follow_topics(self, watch: KeyWatch) -> None:
+        await self._show_topics(watch.view)  # again, after a failure
         async for view in watch:
             await self._show_topics(view)
 
@@ -476,6 +522,8 @@ class TopicLifecycle(AsyncService):
 
     def _wake(self, name: str) -> None:
         """Looks at a name, and once more after a look that is under way."""
+        if self._topics_watch is None or self._topics_watch.is_closed:
+            return
         self._awake.add(name)
         if name not in self._at_work:
             self._at_work.add(name)
@@ -531,6 +579,10 @@ def _is_deleted(registered: RegisteredTopic | None, stored: StoredTopic) -> bool
 
 def _is_same(registered: RegisteredTopic, stored: StoredTopic) -> bool:
     return registered.state is TopicState.OPEN and registered.uid == stored.topic.uid
+
+
+def _unfinished(name: str, error: ChronolineError) -> OutcomeUnknown:
+    return OutcomeUnknown(f"topic {name!r} is registered, and may be created later: {error}")
 
 
 def _log_failure(name: str, error: ChronolineError) -> None:

@@ -4,13 +4,15 @@
              register      provision       open
    (free) ─► creating ───► creating ─────► open ─► clients come
              no storage    storage  │
-                 │ abort            │ delete (the user), close (the store has lost it)
+                 │ abort            │ delete (the user), close (deleted in the store)
                  ▼                  ▼
              deleting ◄──────── deleting ──► drop ──► erase … erase ──► remove ──► (free)
 ```
 
 A broker can die after any of these steps: the next one follows from what it left. Where registry and store
-disagree the store is right: a topic that only the store has is adopted, and one that it lost is closed.
+disagree the store is right: a topic that only the store has is adopted, and one that was deleted there is
+closed. If the store has no row of a topic, only its entry is removed: there is nothing to erase, and the
+topic may be that of another store, whose brokers adopt it again.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class Step(StrEnum):
     ABORT = "abort"
     """Undo a creation that cannot be finished."""
     CLOSE = "close"
-    """Register the deletion of a topic that the store has no more."""
+    """Register the deletion of a topic that was deleted in the store."""
+    FORGET = "forget"
+    """Remove the entry of a topic that the store does not know."""
     DROP = "drop"
     """Delete the topic in the store: from then on every command fails, at every process."""
     ERASE = "erase"
@@ -88,13 +92,14 @@ def _wanted_step(registered: RegisteredTopic | None, stored: StoredTopic | None)
     live_uid = stored.topic.uid if stored is not None and stored.is_live else None
     if registered is None:
         return Step.REST if live_uid is None else Step.ADOPT
-    match registered.state:
-        case TopicState.CREATING:
-            if stored is None:
-                return Step.PROVISION
-            return Step.ABORT if live_uid is None else Step.OPEN
-        case TopicState.OPEN:
-            return Step.REST if live_uid == registered.uid else Step.CLOSE
-    if stored is None or stored.topic.uid != registered.uid:
-        return Step.REMOVE
-    return Step.ERASE if live_uid is None else Step.DROP
+    if registered.state is TopicState.CREATING:
+        if stored is None:
+            return Step.PROVISION
+        return Step.ABORT if live_uid is None else Step.OPEN
+    has_row = stored is not None and stored.topic.uid == registered.uid
+    is_live = has_row and live_uid is not None
+    if registered.state is TopicState.OPEN:
+        known = Step.REST if is_live else Step.CLOSE
+        return known if has_row else Step.FORGET
+    known = Step.DROP if is_live else Step.ERASE
+    return known if has_row else Step.REMOVE

@@ -25,6 +25,7 @@ from chronoline.core.errors import (
     OutcomeUnknown,
     Unauthenticated,
 )
+from chronoline.runtime.tasks import is_cancelled
 from chronoline.runtime.tls import read_pem
 from chronoline.wire.codes import FAILURE_KEY, error_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
@@ -187,12 +188,6 @@ class Connection:
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
-
-
-def is_cancelled() -> bool:
-    """Whether the current task is cancelled; otherwise a call was, with its channel."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 class ChannelGivenUp(BrokerUnavailable):

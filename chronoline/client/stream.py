@@ -25,7 +25,7 @@ from grpc import aio
 
 from chronoline.client.broker_time import BrokerTime, monotonic_us
 from chronoline.client.brokers import BACKOFF, Brokers
-from chronoline.client.connection import Connection, is_cancelled
+from chronoline.client.connection import Connection
 from chronoline.client.outcomes import Outcome, read_answer
 from chronoline.client.requests import FrameLimits, Part, Request, RequestQueue
 from chronoline.core.errors import (
@@ -42,6 +42,7 @@ from chronoline.core.outcome import REASONS, Refusal
 from chronoline.core.version import VERSION
 from chronoline.runtime.backoff import Waits
 from chronoline.runtime.message_ids import new_id
+from chronoline.runtime.tasks import is_cancelled
 from chronoline.wire.codes import FailureKind, error_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 

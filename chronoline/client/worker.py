@@ -25,7 +25,6 @@ from threading import current_thread, main_thread
 from typing import Any, TypeVar
 
 from chronoline.client.aio import AsyncClient
-from chronoline.client.connection import is_cancelled
 from chronoline.client.consumer_stream import ConsumerStream
 from chronoline.client.event_loop import run_here
 from chronoline.client.leases import AsyncLease
@@ -43,7 +42,7 @@ from chronoline.core.errors import (
 from chronoline.core.limits import MAX_REASON_CHARACTERS
 from chronoline.runtime.backoff import Backoff, Waits
 from chronoline.runtime.signals import stop_on_signal
-from chronoline.runtime.tasks import TaskSet
+from chronoline.runtime.tasks import TaskSet, is_cancelled
 
 logger = logging.getLogger(__name__)
 

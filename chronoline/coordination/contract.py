@@ -11,7 +11,7 @@ what. Its word is a hint: what must not happen twice is guarded by the store's c
 - **Errors**: `CoordinationUnavailable`: nothing was changed, try again. `CommitUnknown`: the commit may have
   been made or not, or be made yet; `settlement.commit_surely` finds out. `SessionLost`: the session has
   ended, nothing was changed. `InvalidInput`: the call is wrong. Other refusals of a server, such as a wrong
-  password, are `CoordinationError`.
+  password, are `CoordinationRefused`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
 from urllib.parse import quote, unquote
@@ -34,6 +34,7 @@ MOST_BYTES = 1_000_000
 SHORTEST_TTL_MS = 2_000
 """The shortest time to live of a session: etcd grants no shorter one."""
 DEFAULT_MARGIN_MS = 300
+_SPARE_BYTES = 1_000
 _MS = 1_000
 
 
@@ -67,6 +68,8 @@ class KeyValue:
     version: int
     session: int = 0
     """The id of the session with which it vanishes; 0 for an entry that stays."""
+    decoded: dict[type, object] = field(default_factory=dict, compare=False, repr=False)
+    """The value as records of these types, for `records`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,15 +276,19 @@ class CommitResult:
     """If it was made, also the version of all entries that it wrote."""
 
 
-def split(writes: Sequence[Write]) -> Iterator[Sequence[Write]]:
-    """Splits writes into batches that one commit takes each, in their order."""
+def split(writes: Sequence[Write], *, spare: int = 0) -> Iterator[Sequence[Write]]:
+    """Splits writes into batches that one commit takes each, in their order.
+
+    `spare` is the number of small writes for which each commit has room left.
+    """
+    most_bytes = MOST_BYTES - spare * _SPARE_BYTES
     batch: list[Write] = []
-    room = MOST_BYTES
+    room = most_bytes
     for write in writes:
         room -= _size(write)
-        if batch and (room < 0 or len(batch) == MOST_OPERATIONS):
+        if batch and (room < 0 or len(batch) == MOST_OPERATIONS - spare):
             yield batch
-            batch, room = [], MOST_BYTES - _size(write)
+            batch, room = [], most_bytes - _size(write)
         batch.append(write)
     if batch:
         yield batch

@@ -7,13 +7,15 @@ A broker writes three kinds of entries, and nobody else writes them:
 - `members/consumers/TOPIC UID/BROKER/CONSUMER`: a consumer that is subscribed at this broker. A name that
   moves between brokers is at two of them for a moment; the later subscription counts.
 
-All of them hang on one session: they vanish together when the broker dies.
+All of them hang on one session: they vanish together when the broker dies. So does `sessions/ID`, which
+orders the commits of the session: each writes it, if it is as the one before left it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,10 +23,12 @@ from dataclasses import dataclass
 from chronoline.coordination.contract import (
     DEFAULT_MARGIN_MS,
     SHORTEST_TTL_MS,
+    Absent,
     BrokerSession,
     Coordination,
     Delete,
     Put,
+    Unchanged,
     View,
     Write,
     key_of,
@@ -153,7 +157,10 @@ class Registration(AsyncService):
 
     `show` and `hide` say what should be there; a task writes the differences, in batches, and nothing while
     there is none. It opens the session, and another one when it is lost, under which it writes everything
-    anew. All of its writes can be repeated, so an unknown outcome needs no look.
+    anew. After an unknown outcome it writes or deletes the entries of that commit again, whatever is wanted
+    by then. A commit that hung in a server cannot undo a later one: `sessions/ID` has changed, or is gone.
+
+    While it is not admitted, none of its entries are there.
     """
 
     def __init__(
@@ -163,24 +170,43 @@ class Registration(AsyncService):
         ttl_ms: int = SHORTEST_TTL_MS,
         margin_ms: int = DEFAULT_MARGIN_MS,
         on_session: Callable[[BrokerSession], None] = lambda _: None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`on_session` is called with each new session, before anything is written under it."""
         self._coordination = coordination
         self._ttl_ms = ttl_ms
         self._margin_ms = margin_ms
         self._on_session = on_session
+        self._monotonic = monotonic
+        self._is_admitted = True
         self._wanted: dict[str, bytes] = {}
-        self._written: dict[str, bytes] = {}
+        self._written: dict[str, bytes | None] = {}
+        """The entries as they are; None for one whose last write was not answered."""
+        self._order = 0
+        """The version of the entry that orders the commits; 0 before the first one."""
         self._session: BrokerSession | None = None
         self._news = asyncio.Event()
         self._progress = asyncio.Condition()
-        self._is_waiting = False
+        self._failing_since_s: float | None = None
+        self.failure = ""
+        """Why the last attempt failed; empty after a success."""
         self._task: asyncio.Task[None] | None = None
 
     @property
     def session(self) -> BrokerSession | None:
         """The session of now; None before the first one, and while another one is opened."""
         return self._session
+
+    @property
+    def is_late(self) -> bool:
+        """Whether entries could not be written for longer than the TTL."""
+        since_s = self._failing_since_s
+        return since_s is not None and self._monotonic() - since_s > self._ttl_ms / 1_000
+
+    def admit(self, is_admitted: bool) -> None:
+        """The entries should be there, or none of them."""
+        self._is_admitted = is_admitted
+        self._news.set()
 
     def show(self, *records: KeyedRecord) -> None:
         """These records should be there."""
@@ -194,7 +220,7 @@ class Registration(AsyncService):
         """Returns when everything that should be there is there."""
         async with self._progress:
             await self._progress.wait_for(
-                lambda: self._session is not None and self._wanted == self._written
+                lambda: self._session is not None and self._admitted == self._written
             )
 
     async def _start(self) -> None:
@@ -208,7 +234,11 @@ class Registration(AsyncService):
         if self._session is not None:
             await self._session.close()
             self._session = None
-        self._written = {}
+        self._written, self._order = {}, 0
+
+    @property
+    def _admitted(self) -> Mapping[str, bytes]:
+        return self._wanted if self._is_admitted else {}
 
     def _want(self, puts: Mapping[str, bytes], deletes: Sequence[str]) -> None:
         self._wanted |= puts
@@ -224,12 +254,18 @@ class Registration(AsyncService):
             except SessionLost:
                 await self._forget_session()
             except CoordinationError as error:
-                if not self._is_waiting:
+                if str(error) != self.failure:
                     logger.warning("the registration waits for the coordination service: %s", error)
-                self._is_waiting = True
-            except Exception:
+                self._failed(error)
+            except Exception as error:
                 logger.exception("the registration failed; it goes on")
+                self._failed(error)
             await asyncio.sleep(waits.next())
+
+    def _failed(self, error: Exception) -> None:
+        self.failure = str(error)
+        if self._failing_since_s is None:
+            self._failing_since_s = self._monotonic()
 
     async def _serve(self, waits: Waits) -> None:
         """Writes under one session until it is lost, which raises."""
@@ -243,7 +279,7 @@ class Registration(AsyncService):
             while not session.is_lost:
                 self._news.clear()
                 await self._write(session)
-                self._is_waiting = False
+                self.failure, self._failing_since_s = "", None
                 waits.reset()
                 await self._news.wait()
             raise SessionLost
@@ -251,8 +287,9 @@ class Registration(AsyncService):
             loss.cancel()
 
     async def _write(self, session: BrokerSession) -> None:
-        for batch in split(self._differences(session)):
-            await self._coordination.commit(batch)
+        for batch in split(self._differences(session), spare=1):
+            self._written |= dict.fromkeys(write.key for write in batch)
+            await self._commit(session, batch)
             for write in batch:
                 if isinstance(write, Put):
                     self._written[write.key] = write.value
@@ -261,9 +298,21 @@ class Registration(AsyncService):
         async with self._progress:
             self._progress.notify_all()
 
+    async def _commit(self, session: BrokerSession, batch: Sequence[Write]) -> None:
+        key = key_of("sessions", session.id)
+        writes = [*batch, Put(key, b"", session)]
+        while True:
+            before = Unchanged(key, self._order) if self._order else Absent(key)
+            done = await self._coordination.commit(writes, when=[before])
+            if done.is_made:
+                self._order = done.revision
+                return
+            found = await self._coordination.get(key)  # a commit was made whose answer was lost
+            self._order = found.version if found else 0
+
     def _differences(self, session: BrokerSession) -> list[Write]:
-        gone = [Delete(key) for key in self._written.keys() - self._wanted.keys()]
-        new = self._wanted.items() - self._written.items()
+        gone = [Delete(key) for key in sorted(self._written.keys() - self._admitted.keys())]
+        new = self._admitted.items() - self._written.items()
         return [*gone, *(Put(key, value, session) for key, value in sorted(new))]
 
     async def _await_loss(self, session: BrokerSession) -> None:
@@ -271,6 +320,6 @@ class Registration(AsyncService):
         self._news.set()
 
     async def _forget_session(self) -> None:
-        session, self._session, self._written = self._session, None, {}
+        session, self._session, self._written, self._order = self._session, None, {}, 0
         if session is not None:
             await session.close()

@@ -3,25 +3,24 @@
 A record is a frozen dataclass. Its JSON object has the fields, and `v`, the version of the format. Brokers of
 different releases meet in one cluster, so a reader ignores fields that it does not know and takes the default
 for those that are missing. Only a change that older readers would misunderstand gives a class a higher
-`FORMAT`; they skip its records. A malformed value is skipped and logged, once for each value.
+`FORMAT`; they skip its records. A malformed value is skipped and logged, once by each watch
+that shows it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from enum import StrEnum
-from functools import cache, lru_cache
+from functools import cache
 from types import UnionType
 from typing import Any, ClassVar, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from chronoline.coordination.contract import KeyValue, View
 
 logger = logging.getLogger(__name__)
-
-_DECODED_KEPT = 20_000
 
 
 @dataclass(frozen=True)
@@ -41,10 +40,25 @@ AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
 def record_of(kind: type[AnyRecord], entry: KeyValue) -> AnyRecord | None:
-    """The record of an entry; None if it is malformed."""
-    found = _decoder(cast(Hashable, kind))(entry.value)
+    """The record of an entry; None if it is malformed.
+
+    An entry is decoded once: a watch shows all entries again at each change. The record ends with the entry.
+    """
+    if kind not in entry.decoded:
+        entry.decoded[kind] = _read(kind, entry.value)
+    found = entry.decoded[kind]
     assert found is None or isinstance(found, kind)
     return found
+
+
+def is_newer(kind: type[Record], entry: KeyValue) -> bool:
+    """Whether a broker of a newer release wrote an entry, in a format that is not known here."""
+    try:
+        found = json.loads(entry.value)
+    except (ValueError, RecursionError):
+        return False
+    version = found.get("v") if isinstance(found, dict) else None
+    return type(version) is int and version > kind.FORMAT
 
 
 def records_of(kind: type[AnyRecord], view: View) -> Iterator[tuple[KeyValue, AnyRecord]]:
@@ -55,19 +69,12 @@ def records_of(kind: type[AnyRecord], view: View) -> Iterator[tuple[KeyValue, An
             yield entry, record
 
 
-@cache
-def _decoder(kind: Any) -> Callable[[bytes], Record | None]:
-    """Decodes values; cached, since a watch shows all entries again at each change."""
-
-    @lru_cache(_DECODED_KEPT)
-    def decode(value: bytes) -> Record | None:
-        try:
-            return _decode(kind, json.loads(value))
-        except (ValueError, RecursionError) as error:
-            logger.warning("a %s in the coordination service is skipped: %s", kind.__name__, error)
-            return None
-
-    return decode
+def _read(kind: type[Record], value: bytes) -> Record | None:
+    try:
+        return _decode(kind, json.loads(value))
+    except (ValueError, RecursionError) as error:
+        logger.warning("a %s in the coordination service is skipped: %s", kind.__name__, error)
+        return None
 
 
 def _decode(kind: type[Record], found: object) -> Record:

@@ -13,7 +13,7 @@ that was overtaken changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -33,7 +33,8 @@ from chronoline.coordination.contract import (
 )
 from chronoline.coordination.records import Record, record_of, records_of
 from chronoline.coordination.settlement import commit_surely
-from chronoline.core.errors import SessionLost, TopicExists, TopicNotFound
+from chronoline.core.errors import SessionLost, TopicExists, TopicNotFound, TopicNotReady
+from chronoline.core.topic import Topic
 
 TOPICS = prefix_of("topics")
 _OVERTAKEN = "the claim to the topic is another's; nothing was changed"
@@ -70,6 +71,20 @@ class RegisteredTopic(Record):
 def topics_of(view: View) -> dict[str, RegisteredTopic]:
     """The topics of a view of `TOPICS`, by name."""
     return {record.name: record for _, record in records_of(RegisteredTopic, view)}
+
+
+async def is_open_condition(coordination: Coordination, topic: Topic) -> Unchanged:
+    """The condition that a topic is open, and stays so. Raises `TopicNotReady` unless it is."""
+    entry = await coordination.get(key_of("topics", topic.name))
+    found = None if entry is None else record_of(RegisteredTopic, entry)
+    if (
+        entry is None
+        or found is None
+        or found.uid != topic.uid
+        or found.state is not TopicState.OPEN
+    ):
+        raise TopicNotReady(f"topic {topic.name!r} is not open in the registry")
+    return Unchanged(entry.key, entry.version)
 
 
 class TopicRegistry:
@@ -151,11 +166,18 @@ class TopicRegistry:
 
     async def remove(self, name: str, *, request: str) -> None:
         """The last step of a deletion: the name is free. Nothing is done if it is not *deleting*."""
+        await self._remove(
+            name, lambda found: found.request == request and found.state is TopicState.DELETING
+        )
+
+    async def forget(self, name: str, *, uid: int) -> None:
+        """Removes the entry of an open topic, and nothing else. Nothing is done if it is not this one."""
+        await self._remove(name, lambda found: found.uid == uid and found.state is TopicState.OPEN)
+
+    async def _remove(self, name: str, is_meant: Callable[[RegisteredTopic], bool]) -> None:
         entry = await self._coordination.get(key_of("topics", name))
         found = None if entry is None else record_of(RegisteredTopic, entry)
-        if entry is None or found is None:
-            return
-        if found.request == request and found.state is TopicState.DELETING:
+        if entry is not None and found is not None and is_meant(found):
             await commit_surely(
                 self._coordination,
                 [Delete(entry.key)],

@@ -107,6 +107,10 @@ class CoordinationUnavailable(CoordinationError):
     """The coordination service cannot be reached; nothing was changed. Try again."""
 
 
+class CoordinationRefused(CoordinationError):
+    """The coordination service refused: the broker has no rights there, for example. Nothing was changed."""
+
+
 class CommitUnknown(CoordinationError):
     """The coordination service did not answer: the commit may have been made or not. Look, or ask again."""
 

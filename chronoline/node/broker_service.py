@@ -135,11 +135,21 @@ class BrokerService(AsyncService):
         )
         self._exits.push_async_callback(access.stop)
         await compare_clocks(access.clock, access.compare_clocks)
-        member = ClusterMember(self._coordination or open_coordination(EMBEDDED), self._options)
+        member = ClusterMember(
+            self._coordination or open_coordination(EMBEDDED),
+            self._options,
+            # A broker that is alone has nothing to compare with.
+            None if self._coordination is None else access.identity,
+        )
         await self._exits.enter_async_context(member)
-        overseer = Overseer(member.coordination, lambda: member.record, self.metrics.failed)
+        overseer = Overseer(
+            member.coordination,
+            lambda: member.record,
+            self.metrics.failed,
+            takes_part=lambda: member.takes_part,
+        )
         await self._exits.enter_async_context(overseer)
-        gate = Gate(access, lambda: member.problem)
+        gate = Gate(access, lambda: member.problem, lambda: member.problem_details)
         shares = self._shares or await self._share_factory(member, gate)
         loaders = Loaders(access, self._clock, self.metrics, gate, shares)
         self._exits.push_async_callback(loaders.stop)
@@ -149,6 +159,7 @@ class BrokerService(AsyncService):
             access.clock,
             broker=self.broker,
             session=lambda: member.session,
+            failed=self.metrics.failed,
         )
         topics = Topics(
             access,

@@ -99,6 +99,8 @@ async def _start_broker(
     from chronoline.broker.trusted_clock import StoreClock  # noqa: PLC0415
     from chronoline.node.broker_service import BrokerService  # noqa: PLC0415
 
+    if words := settings.advertise_warning:
+        logger.warning("%s", words, extra={"action": "loopback_advertised"})
     callbacks, secret = settings.callbacks, settings.callbacks.secret
     grpc, http = settings.grpc_listener, settings.http_listener
     service = BrokerService(

@@ -386,6 +386,17 @@ class NodeSettings(Settings):
         return self.coordination != EMBEDDED
 
     @property
+    def advertise_warning(self) -> str:
+        """Why brokers on other machines cannot share clients with this one; empty if they can."""
+        shown = self.advertise or self.grpc
+        if not (self.is_clustered and self.has_broker and is_loopback(_split(shown).host)):
+            return ""
+        return (
+            f"only clients on this machine can connect to {shown}, the address that this broker shows to the "
+            "cluster: set advertise to its host:port, unless all brokers and clients are here"
+        )
+
+    @property
     def has_timers(self) -> bool:
         return "timers" in self.roles
 

@@ -35,6 +35,12 @@ class TaskSet(set[asyncio.Task[None]]):
         await asyncio.gather(*rest, return_exceptions=True)
 
 
+def is_cancelled() -> bool:
+    """Whether the current task is cancelled; if not, gRPC has cancelled a call by itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def supervise(
     what: str,
     work: Callable[[], Awaitable[None]],

@@ -692,6 +692,10 @@ class Store(Closable):
         """
 
     @abstractmethod
+    def identity(self) -> str:
+        """An id that was chosen when the store was made, and does not change. A copy has the same one."""
+
+    @abstractmethod
     def close(self) -> None:
         """Closes connections and files. May be called twice; other calls then raise `StoreClosed`."""
 

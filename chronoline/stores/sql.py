@@ -65,6 +65,9 @@ class SqlEngine(Engine[Connection]):
     def deleted_topics(self) -> list[Topic]:
         return self._read_topics("unfinished_drops", {})
 
+    def identity(self) -> str:
+        return str(self._read("identity", {})[0][0])
+
     def _read_topics(
         self, query: str, values: dict[str, Any], connection: Connection | None = None
     ) -> list[Topic]:

@@ -541,6 +541,9 @@ class Timeline(Store):
     def clock_ms(self) -> int | None:
         return self.engine.clock_ms()
 
+    def identity(self) -> str:
+        return self.engine.identity()
+
     def close(self) -> None:
         self.engine.close()
 

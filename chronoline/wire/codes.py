@@ -16,6 +16,7 @@ from chronoline.core.errors import (
     BrokerUnavailable,
     ChronolineError,
     ConsumerReplaced,
+    CoordinationRefused,
     CoordinationUnavailable,
     InvalidInput,
     NodeBusy,
@@ -58,6 +59,7 @@ CODES: dict[str, tuple[type[ChronolineError], FailureKind]] = {
     "store_full": (StoreFull, FailureKind.TRY_AGAIN),
     "store_unavailable": (StoreUnavailable, FailureKind.TRY_AGAIN),
     "coordination_unavailable": (CoordinationUnavailable, FailureKind.TRY_AGAIN),
+    "coordination_refused": (CoordinationRefused, FailureKind.REFUSED),
     "unavailable": (BrokerUnavailable, FailureKind.TRY_AGAIN),
     "outcome_unknown": (OutcomeUnknown, FailureKind.UNKNOWN),
 }

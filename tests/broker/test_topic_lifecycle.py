@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from typing import TypeVar
 
 import pytest
@@ -84,6 +84,7 @@ class MortalStore:
         self._store = store
         self._life = life
         self.failure: Exception | None = None
+        self.read_failure: Exception | None = None
         self.paused = asyncio.Event()
         self.go_on = asyncio.Event()
         self.pause_before = ""
@@ -100,6 +101,8 @@ class MortalStore:
             await self._life.spend()
             if self.failure is not None:
                 raise self.failure
+        elif self.read_failure is not None:
+            raise self.read_failure
         return read(self._store)
 
 
@@ -126,6 +129,11 @@ class Broker:
     async def stop(self) -> None:
         await self.lifecycle.stop()
         await self.coordination.stop()
+
+    def has_worked_after_a_list(self, store: Store) -> bool:
+        """Whether a mortal broker has spent its operations."""
+        self.lifecycle.listed(store.list_topics())
+        return self.life.left is not None and self.life.left <= 0
 
 
 class Cluster:
@@ -164,6 +172,10 @@ class Cluster:
             and not self.store.deleted_topics()
             and not (await broker.coordination.read(claims.CLAIMS)).entries
         )
+
+    async def is_settled_after_a_list(self, broker: Broker) -> bool:
+        broker.lifecycle.listed(self.store.list_topics())
+        return await self.is_settled(broker)
 
 
 @asynccontextmanager
@@ -218,27 +230,29 @@ def test_created_topic_is_open_at_every_broker(store: Store) -> None:
     run_scene(scene)
 
 
-def test_creation_is_finished_wherever_its_broker_dies(store: Store) -> None:
-    async def attempt(operations: int) -> bool:
-        async with cluster(EmbeddedEngine(), store) as brokers:
-            mortal = await brokers.broker(operations)
-            creation = mortal.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
-            is_done = await run_until_death(mortal, creation)
-            registered = await brokers.registered(mortal)
-            heir = await brokers.broker()
-            brokers.bury(mortal)
-            await until(lambda: brokers.is_settled(heir))
-            assert (await brokers.registered(heir)).keys() == registered.keys()
-            topic = await heir.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=True)
-            heir.lifecycle.check(NAME, topic)
-            await heir.lifecycle.delete(topic)
-            await until(lambda: brokers.is_settled(heir))
-            assert store.list_topics() == []
-            return is_done
+async def die_while_creating(engine: Engine, store: Store, operations: int) -> bool:
+    """A broker dies after some operations, and another one goes on. False if it died before the answer."""
+    async with cluster(engine, store) as brokers:
+        mortal = await brokers.broker(operations)
+        creation = mortal.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
+        is_done = await run_until_death(mortal, creation)
+        registered = await brokers.registered(mortal)
+        heir = await brokers.broker()
+        brokers.bury(mortal)
+        await until(lambda: brokers.is_settled(heir))
+        assert (await brokers.registered(heir)).keys() == registered.keys()
+        topic = await heir.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=True)
+        heir.lifecycle.check(NAME, topic)
+        await heir.lifecycle.delete(topic)
+        await until(lambda: brokers.is_settled(heir))
+        assert store.list_topics() == []
+        return is_done
 
+
+def test_creation_is_finished_wherever_its_broker_dies(store: Store) -> None:
     async def scene() -> None:
         deaths = 0
-        while not await attempt(deaths):
+        while not await die_while_creating(EmbeddedEngine(), store, deaths):
             deaths += 1
         assert deaths >= 4  # claim, register, provision, open
 
@@ -301,6 +315,54 @@ def test_creation_of_unknown_outcome_is_finished(store: Store) -> None:
     run_scene(scene)
 
 
+@pytest.mark.parametrize("step", ["create_topic", "topic"])
+def test_registered_creation_that_coordination_interrupts_is_unknown(
+    store: Store, step: str
+) -> None:
+    async def scene() -> None:
+        async with cluster(EmbeddedEngine(), store) as brokers:
+            one = await brokers.broker()
+            assert isinstance(one.connection, EmbeddedCoordination)
+            one.store.pause_before = "create_topic"
+            creation = asyncio.ensure_future(
+                one.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
+            )
+            await one.store.paused.wait()
+            if step == "create_topic":
+                one.connection.cut()
+            else:
+                one.store.read_failure = StoreUnavailable("no answer")
+            one.store.go_on.set()
+            with pytest.raises(OutcomeUnknown, match="is registered, and may be created later"):
+                await creation
+            one.connection.heal()
+            one.store.read_failure = None
+            await until(lambda: brokers.is_settled(one))
+            assert len(store.list_topics()) == 1
+
+    run_scene(scene)
+
+
+def test_registered_creation_whose_claim_is_lost_is_unknown(store: Store) -> None:
+    async def scene() -> None:
+        async with cluster(EmbeddedEngine(), store) as brokers:
+            one = await brokers.broker()
+            one.store.pause_before = "create_topic"
+            creation = asyncio.ensure_future(
+                one.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
+            )
+            await one.store.paused.wait()
+            brokers.bury(one)
+            one.store.go_on.set()
+            with pytest.raises(OutcomeUnknown, match="is registered, and may be created later"):
+                await creation
+            heir = await brokers.broker()
+            await until(lambda: brokers.is_settled(heir))
+            assert len(store.list_topics()) == 1
+
+    run_scene(scene)
+
+
 def test_overtaken_creation_is_taken_back(store: Store) -> None:
     """A stopped broker goes on when its topic was created by another, and deleted."""
 
@@ -320,7 +382,7 @@ def test_overtaken_creation_is_taken_back(store: Store) -> None:
             await heir.lifecycle.delete(topic)
             await until(lambda: brokers.is_settled(heir))
             twin.store.go_on.set()
-            with pytest.raises(CoordinationUnavailable, match="overtaken"):
+            with pytest.raises(OutcomeUnknown, match="overtaken"):
                 await creation
             await until(lambda: brokers.is_settled(heir))
             assert store.list_topics() == []
@@ -331,37 +393,39 @@ def test_overtaken_creation_is_taken_back(store: Store) -> None:
 # Deletion
 
 
-def test_deletion_is_finished_wherever_its_broker_dies(store: Store) -> None:
-    async def attempt(operations: int) -> bool:
-        topic = store.create_topic(NAME, now_ms=1)
-        fill(store, topic)
-        async with cluster(EmbeddedEngine(), store) as brokers:
-            first = await brokers.broker()
-            first.lifecycle.listed([topic])
-            await until(lambda: brokers.is_settled(first))
-            await first.lifecycle.stop()
-            mortal = await brokers.broker(operations)
-            is_done = await run_until_death(mortal, mortal.lifecycle.delete(topic))
-            if is_done and operations < 10:  # it dies in the background
-                await run_until_death(mortal, until(lambda: brokers.is_settled(mortal)))
-            is_registered = await brokers.registered(mortal) != {NAME: TopicState.OPEN}
-            heir = await brokers.broker()
-            brokers.bury(mortal)
+async def die_while_deleting(engine: Engine, store: Store, operations: int) -> bool:
+    """A broker dies after some operations, and another one goes on. False if it died before the end."""
+    topic = store.create_topic(NAME, now_ms=1)
+    fill(store, topic)
+    async with cluster(engine, store) as brokers:
+        first = await brokers.broker()
+        first.lifecycle.listed([topic])
+        await until(lambda: brokers.is_settled(first))
+        await first.lifecycle.stop()
+        mortal = await brokers.broker(operations)
+        is_done = await run_until_death(mortal, mortal.lifecycle.delete(topic))
+        if is_done and operations < 10:  # it dies in the background
+            await run_until_death(mortal, until(lambda: brokers.is_settled(mortal)))
+        is_registered = await brokers.registered(mortal) != {NAME: TopicState.OPEN}
+        heir = await brokers.broker()
+        brokers.bury(mortal)
+        await until(lambda: brokers.is_settled(heir))
+        assert (store.list_topics() == []) is is_registered
+        if not is_registered:
+            await heir.lifecycle.delete(topic)
             await until(lambda: brokers.is_settled(heir))
-            assert (store.list_topics() == []) is is_registered
-            if not is_registered:
-                await heir.lifecycle.delete(topic)
-                await until(lambda: brokers.is_settled(heir))
-            again = await heir.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
-            assert again.uid != topic.uid
-            assert store.lookup(again.uid, [f"m{n}" for n in range(ROWS)]) == {}
-            await heir.lifecycle.delete(again)
-            await until(lambda: brokers.is_settled(heir))
-            return mortal.life.left is not None and mortal.life.left > 0
+        again = await heir.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
+        assert again.uid != topic.uid
+        assert store.lookup(again.uid, [f"m{n}" for n in range(ROWS)]) == {}
+        await heir.lifecycle.delete(again)
+        await until(lambda: brokers.is_settled(heir))
+        return mortal.life.left is not None and mortal.life.left > 0
 
+
+def test_deletion_is_finished_wherever_its_broker_dies(store: Store) -> None:
     async def scene() -> None:
         deaths = 0
-        while not await attempt(deaths):
+        while not await die_while_deleting(EmbeddedEngine(), store, deaths):
             deaths += 1
         assert deaths >= 5  # adopt, delete, drop, claim, purge, remove
 
@@ -394,14 +458,38 @@ def test_deletion_is_told_at_every_broker_before_the_storage_is_removed(store: S
     run_scene(scene)
 
 
+def test_failed_notice_does_not_end_the_following(store: Store) -> None:
+    async def scene() -> None:
+        async with cluster(EmbeddedEngine(), store) as brokers:
+            one, other = await brokers.broker(), await brokers.broker()
+            notices = 0
+
+            def fail_once(uid: int, _: str) -> None:
+                nonlocal notices
+                notices += 1
+                if notices == 1:
+                    raise RuntimeError
+                other.told.append(uid)
+
+            other.lifecycle.on_deleted = fail_once
+            first = await one.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
+            second = await one.lifecycle.create("u", DEFAULT_SETTINGS, if_missing=False)
+            await until(lambda: brokers.is_settled(one))
+            await until(lambda: other.lifecycle.is_open(second))
+            await one.lifecycle.delete(first)
+            await until(lambda: notices > 0)
+            await one.lifecycle.delete(second)
+            await until(lambda: second.uid in other.told)
+
+    run_scene(scene)
+
+
 def test_deletion_removes_the_generation(store: Store) -> None:
     async def scene() -> None:
         async with cluster(EmbeddedEngine(), store) as brokers:
             broker = await brokers.broker()
             topic = await broker.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
-            await write_generation(
-                broker.connection, topic.uid, NOTHING_AGREED, Generation(number=1)
-            )
+            await write_generation(broker.connection, topic, NOTHING_AGREED, Generation(number=1))
             assert (await broker.connection.read(GENERATIONS)).entries
             await broker.lifecycle.delete(topic)
             await until(lambda: brokers.is_settled(broker))
@@ -460,6 +548,49 @@ def test_topics_of_the_store_are_adopted_and_lost_ones_are_closed(store: Store) 
     run_scene(scene)
 
 
+@pytest.mark.parametrize("has_name", [False, True])
+def test_broker_of_another_store_deletes_nothing(store: Store, has_name: bool) -> None:
+    async def scene() -> None:
+        engine = EmbeddedEngine()
+        with open_store("memory:") as foreign:
+            async with cluster(engine, store) as brokers, cluster(engine, foreign) as strays:
+                one = await brokers.broker()
+                topic = await one.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
+                fill(store, topic)
+                await until(lambda: brokers.is_settled(one))
+                if has_name:
+                    foreign.create_topic(NAME, now_ms=1)
+                stray = await strays.broker(operations=1)
+                await until(lambda: stray.has_worked_after_a_list(foreign))
+                await until(lambda: brokers.is_settled_after_a_list(one))
+                assert topic.uid not in one.told
+                assert store.list_topics() == [topic]
+                assert len(store.lookup(topic.uid, ["m0", "m1", "m2"])) == ROWS
+
+    run_scene(scene)
+
+
+def test_topic_that_the_store_removed_wholly_is_forgotten(store: Store) -> None:
+    async def scene() -> None:
+        async with cluster(EmbeddedEngine(), store) as brokers:
+            one = await brokers.broker()
+            topic = await one.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
+            await until(lambda: brokers.is_settled(one))
+            store.delete_topic(topic.uid, now_ms=2)  # by a program that uses the library
+            while store.deleted_topics():
+                store.purge(now_ms=one_day_later())
+            one.lifecycle.listed(store.list_topics())
+            await until(lambda: brokers.is_settled(one))
+            assert await brokers.registered(one) == {}
+            await until(lambda: topic.uid in one.told)
+
+    run_scene(scene)
+
+
+def one_day_later() -> int:
+    return SystemClock().now_ms() + 86_400_000
+
+
 def test_no_topic_changes_without_coordination(store: Store) -> None:
     async def scene() -> None:
         engine = EmbeddedEngine()
@@ -514,22 +645,22 @@ def test_commit_without_any_answer_is_an_unknown_outcome(store: Store) -> None:
 def test_brokers_on_etcd_and_postgresql_finish_each_others_work(
     etcd_server: EtcdServer, postgres_server: PostgresServer
 ) -> None:
-    async def scene(shared: Store) -> None:
-        async with cluster(EtcdEngine(etcd_server.url("lifecycle")), shared) as brokers:
-            mortal, heir = await brokers.broker(), await brokers.broker()
-            topic = await mortal.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
-            await until(lambda: brokers.is_settled(heir))
-            fill(shared, topic)
-            mortal.life.left = 2
-            await run_until_death(mortal, mortal.lifecycle.delete(topic))
-            brokers.bury(mortal)
-            await until(lambda: brokers.is_settled(heir))
-            again = await heir.lifecycle.create(NAME, DEFAULT_SETTINGS, if_missing=False)
-            assert again.uid != topic.uid
-            assert shared.lookup(again.uid, ["m0"]) == {}
+    """The deaths are in clusters of their own, side by side: each takes the TTL of a session."""
+    deaths = range(1, 6)
 
-    with open_store(postgres_server.create_database("lifecycle")) as shared:
-        run_scene(lambda: scene(shared))
+    async def die_twice(store: Store, operations: int) -> None:
+        for work in (die_while_creating, die_while_deleting):
+            engine = EtcdEngine(etcd_server.url(f"{work.__name__}-{operations}"))
+            await work(engine, store, operations)
+
+    with ExitStack() as exits:
+        urls = [postgres_server.create_database(f"lifecycle_{each}") for each in deaths]
+        stores = [exits.enter_context(open_store(each)) for each in urls]
+
+        async def scene() -> None:
+            await asyncio.gather(*map(die_twice, stores, deaths))
+
+        run_scene(scene)
 
 
 def test_registry_steps_need_the_claim(store: Store) -> None:

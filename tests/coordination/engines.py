@@ -90,16 +90,29 @@ class LossyCoordination(Coordination):
         """The number of commits before the first loss."""
         self.losses: list[bool] = []
         """For each of the next commits: whether it is made before its answer is lost."""
+        self.refusal: Exception | None = None
+        """Raised by all commits."""
+        self._lost: list[tuple[Sequence[Write], Sequence[Condition]]] = []
 
     async def commit(
         self, writes: Sequence[Write], *, when: Sequence[Condition] = ()
     ) -> CommitResult:
+        if self.refusal is not None:
+            raise self.refusal
         if self.skip or not self.losses:
             self.skip = max(0, self.skip - 1)
             return await self._inner.commit(writes, when=when)
         if self.losses.pop(0):
             await self._inner.commit(writes, when=when)
+        else:
+            self._lost.append((writes, when))
         raise CommitUnknown
+
+    async def deliver_lost(self) -> None:
+        """The commits that were lost before they were made arrive after all."""
+        lost, self._lost = self._lost, []
+        for writes, when in lost:
+            await self._inner.commit(writes, when=when)
 
     async def open_session(self, ttl_ms: int = 2_000, margin_ms: int = 300) -> BrokerSession:
         return await self._inner.open_session(ttl_ms, margin_ms)

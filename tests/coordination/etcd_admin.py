@@ -47,10 +47,18 @@ async def leader_of(members: Sequence[EtcdServer]) -> EtcdServer:
 
 
 async def enable_auth(server: EtcdServer, ca: Path, password: str) -> None:
-    """From now on only root may use it, with this password."""
+    """From now on root may use it, and "reader" may read below guarded/, both with this password."""
     async with admin_channel(server, ca) as channel:
         auth = rpc.AuthStub(channel)
         await auth.UserAdd(rpc.AuthUserAddRequest(name="root", password=password))
         await auth.RoleAdd(rpc.AuthRoleAddRequest(name="root"))
         await auth.UserGrantRole(rpc.AuthUserGrantRoleRequest(user="root", role="root"))
+        below = {"key": b"guarded/", "range_end": b"guarded0"}
+        may_read = rpc.Permission(permType=rpc.Permission.READ, **below)
+        await auth.UserAdd(rpc.AuthUserAddRequest(name="reader", password=password))
+        await auth.RoleAdd(rpc.AuthRoleAddRequest(name="reader"))
+        await auth.RoleGrantPermission(
+            rpc.AuthRoleGrantPermissionRequest(name="reader", perm=may_read)
+        )
+        await auth.UserGrantRole(rpc.AuthUserGrantRoleRequest(user="reader", role="reader"))
         await auth.AuthEnable(rpc.AuthEnableRequest())

@@ -13,7 +13,8 @@ from chronoline.coordination.embedded import EmbeddedCoordination
 from chronoline.coordination.etcd import EtcdAddress, EtcdCoordination
 from chronoline.coordination.etcd.server_clock import measure_offset
 from chronoline.coordination.factory import open_coordination
-from chronoline.core.errors import CoordinationError, CoordinationUnavailable, InvalidInput
+from chronoline.coordination.membership import BrokerRecord, Registration
+from chronoline.core.errors import CoordinationRefused, CoordinationUnavailable, InvalidInput
 from chronoline.testing.etcd import EtcdServer
 from tests.certificates import make_certificate
 from tests.conftest import running
@@ -106,8 +107,8 @@ def guarded(
         yield server
 
 
-def url_of(server: EtcdServer, ca: Path, password: str) -> str:
-    return f"etcd://root:{password}@{server.address}/guarded?ca={ca}"
+def url_of(server: EtcdServer, ca: Path, password: str, user: str = "root") -> str:
+    return f"etcd://{user}:{password}@{server.address}/guarded?ca={ca}"
 
 
 def test_login_over_tls_is_repeated_when_its_token_is_forgotten(
@@ -142,9 +143,27 @@ def test_wrong_password_is_an_error_of_its_own(
     async def scene() -> None:
         async with open_coordination(url_of(guarded, certificate[0], "wrong")) as one:
             for call in (one.read(""), one.commit([Put("k", b"")]), one.open_session()):
-                with pytest.raises(CoordinationError, match="invalid user ID or password") as error:
+                with pytest.raises(CoordinationRefused, match="invalid user ID or password"):
                     await call
-                assert not isinstance(error.value, CoordinationUnavailable)
+            async with Registration(one) as mine:
+                await until(lambda: "invalid user ID or password" in mine.failure)
+
+    run_scene(scene)
+
+
+def test_missing_right_is_an_error_of_its_own(
+    guarded: EtcdServer, certificate: tuple[Path, Path]
+) -> None:
+    async def scene() -> None:
+        url = url_of(guarded, certificate[0], "s3%2Fcret%3A%40", user="reader")
+        async with open_coordination(url) as one, Registration(one) as mine:
+            assert (await one.read("")).is_current
+            with pytest.raises(CoordinationRefused, match="permission denied"):
+                await one.commit([Put("k", b"")])
+            mine.show(BrokerRecord("b", "host:7400"))
+            await until(lambda: "permission denied" in mine.failure)
+            assert mine.session is not None
+            assert mine.session.is_trusted
 
     run_scene(scene)
 

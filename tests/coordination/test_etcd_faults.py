@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
 
-from chronoline.coordination.contract import Absent, Put
+from chronoline.coordination.contract import Absent, Put, View
 from chronoline.coordination.etcd import EtcdAddress, EtcdCoordination, EtcdTimes
 from chronoline.coordination.factory import open_coordination
 from chronoline.coordination.settlement import commit_surely
@@ -115,6 +117,28 @@ def test_trust_counts_from_the_sending_of_a_keep_alive(server: EtcdServer) -> No
     run_scene(scene)
 
 
+def test_session_is_trusted_for_the_ttl_that_was_granted(tmp_path: Path) -> None:
+    """With a longer election time-out, etcd grants no TTL as short as the one that is asked for."""
+
+    async def scene(server: EtcdServer) -> None:
+        clock = ManualMonotonic()
+        async with at(server.address, "granted", clock) as one:
+            session = await one.open_session(2_000, 300)
+            assert session.ttl_ms > 5_000
+            granted_s = session.ttl_ms / 1_000
+            assert session.trusted_until == clock.now_s + granted_s - 0.3
+            clock.now_s += granted_s - 0.4
+            assert session.is_trusted
+            clock.now_s += 0.1
+            assert not session.is_trusted
+            await session.keep_alive()
+            assert session.trusted_until == clock.now_s + granted_s - 0.3
+
+    options = ("--election-timeout", "5000")
+    for server in running(EtcdServer(tmp_path, options=options)):
+        run_scene(partial(scene, server))
+
+
 def test_trust_ends_by_the_clock_alone(server: EtcdServer) -> None:
     async def scene() -> None:
         clock = ManualMonotonic()
@@ -152,6 +176,72 @@ def test_holder_hears_of_a_lost_session(server: EtcdServer) -> None:
             await session.wait_lost()
             again = await one.open_session()
             assert (await one.commit([Put("k", b"", again)])).is_made
+
+    run_scene(scene)
+
+
+class InterruptedReads(EtcdCoordination):
+    """gRPC cancels the first read by itself."""
+
+    interruptions = 1
+
+    async def read(self, prefix: str) -> View:
+        if self.interruptions:
+            self.interruptions -= 1
+            raise asyncio.CancelledError
+        return await super().read(prefix)
+
+
+def test_watch_survives_a_call_that_grpc_cancelled(server: EtcdServer) -> None:
+    async def scene() -> None:
+        address = EtcdAddress.parse(f"etcd://{server.address}/interrupted")
+        async with InterruptedReads(address, times=QUICK) as one, one.watch("") as watch:
+            await view_where(watch, lambda view: view.is_current)
+
+    run_scene(scene)
+
+
+def test_call_that_grpc_cancelled_is_an_error_of_the_service(server: EtcdServer) -> None:
+    async def cancelled(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    async def scene() -> None:
+        async with at(server.address, "cancelled") as one:
+            with pytest.raises(CoordinationUnavailable):
+                await one.connection.ask(cancelled)
+            await one.read("")  # a member is connected
+            with pytest.raises(CommitUnknown):
+                await one.connection.ask_once(cancelled)
+
+    run_scene(scene)
+
+
+def test_cancelled_caller_stays_cancelled(server: EtcdServer) -> None:
+    async def scene() -> None:
+        async with at(server.address, "stopped") as one:
+            hung = asyncio.create_task(one.connection.ask(lambda *_: asyncio.Event().wait()))
+            await asyncio.sleep(0)
+            hung.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await hung
+
+    run_scene(scene)
+
+
+def test_session_survives_a_failed_keep_alive(server: EtcdServer) -> None:
+    async def scene() -> None:
+        clock = ManualMonotonic()
+        async with at(server.address, "beats", clock) as one:
+            session = await one.open_session()
+            again = asyncio.Event()
+
+            def fail_once() -> None:
+                clock.on_read = again.set
+                raise RuntimeError
+
+            clock.on_read = fail_once
+            await again.wait()
+            assert not session.is_lost
 
     run_scene(scene)
 

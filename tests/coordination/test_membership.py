@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
+
 from chronoline.coordination.contract import BrokerSession, KeyValue, Put, View
 from chronoline.coordination.membership import (
     BROKERS,
@@ -16,8 +19,16 @@ from chronoline.coordination.membership import (
     consumers_of,
     stamps_of,
 )
-from tests.coordination.engines import EmbeddedEngine, Engine, LossyCoordination, keys, view_where
-from tests.deadline import run_scene
+from chronoline.core.errors import CoordinationRefused, SessionLost
+from tests.coordination.engines import (
+    EmbeddedEngine,
+    Engine,
+    LossyCoordination,
+    ManualMonotonic,
+    keys,
+    view_where,
+)
+from tests.deadline import run_scene, until
 
 BROKER = BrokerRecord("b", "host:7400")
 
@@ -82,14 +93,13 @@ def test_everything_is_written_again_after_a_lost_session(engine: Engine) -> Non
             mine.show(BROKER, consumer("c"))
             await mine.wait_written()
             await sessions[0].close()
-            second = await view_where(
+            await view_where(
                 watch,
                 lambda view: (
-                    len(view.entries) == 2
+                    {BROKER.key, consumer("c").key} <= view.entries.keys()
                     and all(each.session != sessions[0].id for each in view.entries.values())
                 ),
             )
-            assert keys(second) == sorted([BROKER.key, consumer("c").key])
             assert len(sessions) == 2
             assert mine.session is sessions[1]
 
@@ -103,11 +113,85 @@ def test_unknown_outcomes_are_repeated(engine: Engine) -> None:
             async with Registration(one) as mine:
                 mine.show(BROKER)
                 await mine.wait_written()
-                assert keys(await one.read("")) == [BROKER.key]
+                assert keys(await one.read(BROKERS)) == [BROKER.key]
                 one.losses = [True, False]
                 mine.hide(BROKER.key)
                 await mine.wait_written()
-                assert keys(await one.read("")) == []
+                assert keys(await one.read(BROKERS)) == []
+
+    run_scene(scene)
+
+
+def test_consumer_that_leaves_before_a_repetition_has_no_entry(engine: Engine) -> None:
+    async def scene() -> None:
+        async with LossyCoordination(engine.connect()) as one, Registration(one) as mine:
+            mine.show(BROKER)
+            await mine.wait_written()
+            one.losses = [True]
+            mine.show(consumer("c"))
+            await until(lambda: not one.losses)
+            mine.hide(consumer("c").key)
+            await mine.wait_written()
+            assert keys(await one.read(CONSUMERS)) == []
+
+    run_scene(scene)
+
+
+def test_change_that_is_taken_back_before_a_repetition_leaves_no_trace(engine: Engine) -> None:
+    async def scene() -> None:
+        async with LossyCoordination(engine.connect()) as one, Registration(one) as mine:
+            mine.show(consumer("c"))
+            await mine.wait_written()
+            one.losses = [True]
+            mine.show(replace(consumer("c"), busy=True))
+            await until(lambda: not one.losses)
+            mine.show(consumer("c"))
+            await mine.wait_written()
+            assert consumers_of(await one.read(CONSUMERS)) == {7: {"c": consumer("c")}}
+
+    run_scene(scene)
+
+
+def test_delayed_write_does_not_replace_a_newer_one(engine: Engine) -> None:
+    """A server that hung makes a commit whose answer was given up long ago."""
+
+    async def scene() -> None:
+        async with LossyCoordination(engine.connect()) as one, Registration(one) as mine:
+            mine.show(consumer("c"), consumer("d"))
+            await mine.wait_written()
+            one.losses = [False]
+            mine.show(replace(consumer("c"), busy=True), consumer("e"))
+            mine.hide(consumer("d").key)
+            await until(lambda: not one.losses)
+            mine.show(consumer("c"), consumer("d"))
+            mine.hide(consumer("e").key)
+            await mine.wait_written()
+            await one.deliver_lost()
+            found = consumers_of(await one.read(CONSUMERS))
+            assert found == {7: {"c": consumer("c"), "d": consumer("d")}}
+
+    run_scene(scene)
+
+
+def test_delayed_write_of_a_lost_session_changes_nothing(engine: Engine) -> None:
+    async def scene() -> None:
+        sessions: list[BrokerSession] = []
+        async with (
+            LossyCoordination(engine.connect()) as one,
+            Registration(one, on_session=sessions.append) as mine,
+        ):
+            mine.show(consumer("c"))
+            await mine.wait_written()
+            one.losses = [False]
+            mine.hide(consumer("c").key)
+            await until(lambda: not one.losses)
+            await sessions[0].close()
+            mine.show(consumer("c"))
+            await until(lambda: len(sessions) == 2)
+            await mine.wait_written()
+            with suppress(SessionLost):
+                await one.deliver_lost()
+            assert keys(await one.read(CONSUMERS)) == [consumer("c").key]
 
     run_scene(scene)
 
@@ -120,7 +204,28 @@ def test_registration_waits_for_the_service() -> None:
             mine.show(BROKER)
             one.heal()
             await mine.wait_written()
-            assert keys(await other.read("")) == [BROKER.key]
+            assert keys(await other.read(BROKERS)) == [BROKER.key]
+
+    run_scene(scene)
+
+
+def test_entries_that_are_refused_for_longer_than_the_ttl_are_late() -> None:
+    async def scene() -> None:
+        clock = ManualMonotonic()
+        async with (
+            LossyCoordination(EmbeddedEngine().connect()) as one,
+            Registration(one, monotonic=clock) as mine,
+        ):
+            one.refusal = CoordinationRefused("no rights")
+            mine.show(BROKER)
+            await until(lambda: mine.failure == "no rights")
+            assert not mine.is_late
+            clock.now_s += 2.1
+            assert mine.is_late
+            one.refusal = None
+            await mine.wait_written()
+            await until(lambda: not mine.is_late)
+            assert mine.failure == ""
 
     run_scene(scene)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+from weakref import ref
 
 import pytest
 
@@ -80,3 +82,21 @@ def test_malformed_record_does_not_hide_the_others() -> None:
 def test_unknown_state_is_malformed() -> None:
     value = {"v": 1, "name": "t", "state": "asleep", "request": "r"}
     assert record_of(RegisteredTopic, entry(value)) is None
+
+
+def test_entry_is_decoded_once() -> None:
+    one = entry(BROKER.encode())
+    assert record_of(BrokerRecord, one) is record_of(BrokerRecord, one)
+
+
+def test_decoded_record_ends_with_its_entry() -> None:
+    """A generation is a new value at each change, and a large one."""
+    one = entry(BROKER.encode())
+    record = record_of(BrokerRecord, one)
+    assert record is not None
+    decoded = ref(record)
+    del record
+    assert decoded() is not None
+    del one
+    gc.collect()
+    assert decoded() is None

@@ -231,6 +231,24 @@ def test_broker_of_a_cluster_is_described_by_settings() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "is_shown"),
+    [
+        ({}, False),
+        (_ETCD, True),
+        ({**_ETCD, "grpc": "10.0.0.7:7400"}, False),
+        ({**_ETCD, "advertise": "b1.example:7400"}, False),
+        ({**_ETCD, "grpc": "10.0.0.7:7400", "advertise": "localhost:7400"}, True),
+    ],
+    ids=str,
+)
+def test_broker_of_a_cluster_on_loopback_is_warned(
+    given: dict[str, object], is_shown: bool
+) -> None:
+    settings = load(**{"insecure": True, **given})
+    assert ("only clients on this machine" in settings.advertise_warning) is is_shown
+
+
+@pytest.mark.parametrize(
     ("given", "words"),
     [
         (

@@ -9,6 +9,7 @@ from chronoline.core.errors import InvalidInput, StoreClosed
 from chronoline.core.limits import MAX_TIME_MS, SETTLED_AFTER_MS
 from chronoline.core.permissions import System
 from chronoline.stores.contract import Counts, Store
+from chronoline.stores.memory import MemoryStore
 from tests.stores.conftest import Engine
 from tests.stores.line import NOW, OWNERS, Line, MakeLine, ids, leases_of, new, words
 from tests.stores.test_conformance_deleted import CALLS, fill
@@ -245,6 +246,17 @@ def test_answered_change_survives_a_reopening(engine: Engine, store: Store) -> N
         line = Line(second, second.get_topic(line.uid))
         assert line["a"] == before
         assert [each.body for each in line.reserve().leased] == [b"x" * 5_000]
+
+
+def test_store_has_an_identity_of_its_own(engine: Engine, store: Store) -> None:
+    chosen = store.identity()
+    assert chosen
+    store.create_topic("t", now_ms=1)
+    assert store.identity() == chosen
+    with engine.open() as second:
+        assert (second.identity() == chosen) is store.capabilities.shared
+    with MemoryStore() as another:
+        assert another.identity() != chosen
 
 
 def test_only_a_server_has_a_clock(store: Store) -> None:

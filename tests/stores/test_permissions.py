@@ -82,6 +82,7 @@ METHODS: dict[str, Operation | None] = {
     **dict.fromkeys(
         ("count", "forecast", "scan", "scan_held", "dead_letters", "watch", "clock_ms", "close")
     ),
+    "identity": None,
     **dict.fromkeys(("create_topic", "ensure_topic", "get_topic", "find_topic")),
     **dict.fromkeys(("list_topics", "delete_topic", "deleted_topics", "together")),
     # The methods of the operations call it.

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from chronoline.broker.cluster.member import ClusterMember
 from chronoline.broker.shares import ConnectedConsumer, ShareUser
-from chronoline.coordination.contract import KeyWatch
+from chronoline.coordination.contract import NOTHING_SEEN, KeyWatch
 from chronoline.coordination.generations import (
     NOTHING_AGREED,
     AgreedGeneration,
@@ -31,7 +31,7 @@ from chronoline.coordination.generations import (
 )
 from chronoline.coordination.membership import MEMBERS, ConsumerRecord
 from chronoline.core.dealer import Dealer, Share
-from chronoline.core.errors import CoordinationError, InvalidInput
+from chronoline.core.errors import CoordinationError, InvalidInput, TopicNotReady
 from chronoline.core.generation import (
     Generation,
     TopicMember,
@@ -68,6 +68,8 @@ class AgreedShares:
         self._in_force: Mapping[str, Share] = {}
         self._is_settled = False
         """Whether the shares are computed, and no change is planned."""
+        self.failure = ""
+        """Why its members could not be written; logged once."""
         self._tried: int | None = None
         """The version for which a successor was written or refused; another view shows the outcome."""
 
@@ -184,6 +186,8 @@ class Agreement(AsyncService):
         self._sources: dict[int, AgreedShares] = {}
         self._watch: KeyWatch | None = None
         self._members = Members({}, {})
+        self._seen = NOTHING_SEEN
+        """The view from which `_members` come."""
         self._to_decide = Alarm()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -231,18 +235,23 @@ class Agreement(AsyncService):
     async def _follow(self) -> None:
         assert self._watch is not None
         async for view in self._watch:
-            self._members = Members.of(view)
+            self._members, self._seen = Members.of(view), view
             for source in list(self._sources.values()):
                 source.saw(self._members)
             self._to_decide.ring()
 
+    @property
+    def _is_up_to_date(self) -> bool:
+        """Whether the members are those of the view of now, and that one is current."""
+        assert self._watch is not None
+        return self._seen is self._watch.view and self._seen.is_current
+
     async def _decide(self) -> None:
         while True:
             now_ms = self._clock.now_ms()
-            assert self._watch is not None
             if not self._sources:
                 await self._to_decide.sleep(None)
-            elif not (self._watch.view.is_current and self._may_decide()):
+            elif not (self._is_up_to_date and self._may_decide()):
                 await self._to_decide.sleep(_REST_MS / 1000)
             elif wanted := list(self._wanted(now_ms)):
                 written = await asyncio.gather(*(self._write(*each) for each in wanted))
@@ -264,18 +273,20 @@ class Agreement(AsyncService):
 
     async def _write(self, source: AgreedShares, following: Generation) -> bool:
         """Whether the coordination service answered."""
-        agreed, uid = source.agreed, source.topic.uid
+        agreed = source.agreed
         try:
-            await write_generation(self._member.coordination, uid, agreed, following)
-        except (
-            CoordinationError,
-            InvalidInput,
-        ) as error:  # invalid: more members than an entry holds
-            logger.warning(
-                "the members of topic %r could not be written; trying again: %s",
-                source.topic.name,
-                error,
-            )
+            await write_generation(self._member.coordination, source.topic, agreed, following)
+        except TopicNotReady:  # another broker deletes it, or this one registers it soon
             return False
+        except (CoordinationError, InvalidInput) as error:  # invalid: too many for an entry
+            if str(error) != source.failure:
+                logger.warning(
+                    "the members of topic %r could not be written; trying again: %s",
+                    source.topic.name,
+                    error,
+                )
+            source.failure = str(error)
+            return False
+        source.failure = ""
         source.tried(agreed)
         return True

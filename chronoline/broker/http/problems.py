@@ -36,6 +36,7 @@ STATUS_OF_CODE: Mapping[str, HTTPStatus] = {
     "store_full": HTTPStatus.SERVICE_UNAVAILABLE,
     "store_unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
     "coordination_unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
+    "coordination_refused": HTTPStatus.BAD_GATEWAY,
     "unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
     "outcome_unknown": HTTPStatus.GATEWAY_TIMEOUT,
 }

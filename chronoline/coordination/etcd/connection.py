@@ -18,9 +18,11 @@ from chronoline.coordination.etcd.url import EtcdAddress
 from chronoline.core.errors import (
     CommitUnknown,
     CoordinationError,
+    CoordinationRefused,
     CoordinationUnavailable,
     SessionLost,
 )
+from chronoline.runtime.tasks import is_cancelled
 
 Answer = TypeVar("Answer")
 Metadata = Sequence[tuple[str, str]]
@@ -157,8 +159,14 @@ class EtcdConnection:
                     if _is_final(error):
                         break
                     self.turn_from(member)
+            except asyncio.CancelledError:
+                if is_cancelled():
+                    raise
+                self.turn_from(member)
         if failure is None:
-            raise CoordinationUnavailable("the connection to etcd is closed")
+            raise CoordinationUnavailable(
+                "the connection to etcd is closed, or its calls are cancelled"
+            )
         raise error_of(failure) from failure
 
     async def ask_once(self, send: Send[Answer]) -> Answer:
@@ -188,6 +196,11 @@ class EtcdConnection:
             if _changed_nothing(error):
                 raise error_of(error) from error
             raise CommitUnknown from error
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            self.turn_from(member)
+            raise CommitUnknown from None
 
     async def _ready_member(self) -> EtcdMember:
         for _ in range(len(self._members)):
@@ -214,7 +227,9 @@ def error_of(error: grpc.aio.AioRpcError) -> CoordinationError:
     if _says(error, _LEASE_NOT_FOUND):
         return SessionLost()
     if _is_final(error):
-        return CoordinationError(f"etcd refused: {details}")
+        return CoordinationRefused(f"etcd refused: {details}")
+    if error.code() in _REFUSALS:
+        return CoordinationUnavailable(f"etcd refused for now: {details}; nothing was changed")
     return CoordinationUnavailable(f"etcd cannot be reached: {details}; nothing was changed")
 
 

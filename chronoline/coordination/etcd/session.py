@@ -130,6 +130,9 @@ class EtcdSession(BrokerSession):
                 if rest_s == self._beat_s:
                     logger.warning("session %x with etcd: no keep-alive: %s", self.id, error)
                 rest_s = self._beat_s / _REST_PART
+            except Exception:
+                logger.exception("session %x with etcd: a keep-alive failed; it goes on", self.id)
+                rest_s = self._beat_s / _REST_PART
             else:
                 rest_s = self._beat_s
 

@@ -19,6 +19,7 @@ from chronoline.coordination.contract import KeyValue, KeyWatch, View
 from chronoline.coordination.etcd.connection import EtcdConnection, error_of
 from chronoline.core.errors import CoordinationError, CoordinationUnavailable
 from chronoline.runtime.backoff import Backoff, Waits
+from chronoline.runtime.tasks import is_cancelled
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,10 @@ class EtcdWatch(KeyWatch):
                 if was_current:
                     logger.warning("watch of %r is interrupted: %s", self.prefix, error)
                 was_current = False
+            except asyncio.CancelledError:
+                if is_cancelled():
+                    raise
+                logger.warning("watch of %r is interrupted: gRPC cancelled a call", self.prefix)
             except Exception:
                 logger.exception("watch of %r failed; it goes on", self.prefix)
             self.show_silence()

@@ -13,6 +13,7 @@ from chronoline.core.message import DeadLetter, Message, NewMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life, Status, status_of
 from chronoline.core.topic import Topic
+from chronoline.runtime.message_ids import new_id
 from chronoline.stores.contract import Capabilities, Counts, Notice, Recipient, Watch
 from chronoline.stores.engine import (
     Answer,
@@ -80,6 +81,7 @@ class MemoryEngine(Engine[None]):
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+        self._identity = new_id()
         self._topics: dict[int, _TopicEntries] = {}
         self._accounts: dict[Partition, _Account] = {}
         self._members: dict[tuple[str, str], Member] = {}
@@ -435,6 +437,10 @@ class MemoryEngine(Engine[None]):
 
     def clock_ms(self) -> int | None:
         return None
+
+    def identity(self) -> str:
+        with self._open():
+            return self._identity
 
     def close(self) -> None:
         self._closed = True

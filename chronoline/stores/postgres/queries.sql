@@ -25,6 +25,10 @@ SELECT uid, name, settings FROM chronoline.topics WHERE uid = %(uid)s AND droppe
 SELECT uid, name, settings FROM chronoline.topics
 WHERE name = %(name)s AND dropped_at IS NULL AND emptied_at IS NULL;
 
+-- name: identity
+-- The id of the store.
+SELECT id FROM chronoline.identity;
+
 -- name: topics
 -- All live topics.
 SELECT uid, name, settings FROM chronoline.topics WHERE dropped_at IS NULL ORDER BY name;

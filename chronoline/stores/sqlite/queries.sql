@@ -23,6 +23,10 @@ SELECT floor FROM topics WHERE uid = :uid AND dropped_at IS NULL;
 -- A live topic by its name.
 SELECT uid, name, settings FROM topics WHERE name = :name AND dropped_at IS NULL;
 
+-- name: identity
+-- The id of the store.
+SELECT id FROM identity;
+
 -- name: topics
 -- All live topics.
 SELECT uid, name, settings FROM topics WHERE dropped_at IS NULL ORDER BY name;

@@ -14,8 +14,10 @@ from chronoline.coordination.contract import BrokerSession, Coordination
 from chronoline.coordination.generations import NOTHING_AGREED
 from chronoline.core.errors import CoordinationUnavailable, StoreUnavailable
 from chronoline.core.ids import bucket_of
+from chronoline.core.topic import Topic as StoredTopic
 from chronoline.node.broker_service import BrokerService
 from chronoline.node.settings import BROKER_ROLES
+from chronoline.stores.contract import Store
 from chronoline.stores.memory import MemoryStore
 from tests.broker.nodes import Running
 from tests.broker.raw_streams import RawConsumer, raw_consumer
@@ -51,7 +53,7 @@ class MortalConnection(LossyCoordination):
 class CutStore:
     """A store that one broker can be cut off from."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self.is_cut = False
         self.missed: list[str] = []
@@ -77,13 +79,18 @@ class Cluster:
         """The store, as each broker reaches it."""
 
     async def add_broker(
-        self, name: str, *, roles: tuple[str, ...] = BROKER_ROLES, **given: Any
+        self,
+        name: str,
+        *,
+        roles: tuple[str, ...] = BROKER_ROLES,
+        store: Store | None = None,
+        **given: Any,
     ) -> Running:
         connection = MortalConnection(self._engine.connect())
-        store: Any = CutStore(self._store)
-        self.stores[name] = store
+        reached: Any = CutStore(store or self._store)
+        self.stores[name] = reached
         node = BrokerService(
-            store,
+            reached,
             grpc_address=("127.0.0.1", 0),
             coordination=connection,
             member=MemberOptions(name=name, roles=roles),
@@ -103,8 +110,17 @@ class Cluster:
         client = await self.client(broker)
         return await client.create_topic("jobs", TopicSettings(window=window, buckets=BUCKETS))
 
+    async def create_topic_in_store(self) -> StoredTopic:
+        """A topic that no broker made."""
+        return self._store.create_topic("jobs", now_ms=1)
+
     async def join(
-        self, broker: str, topic: Topic, name: str, instance: str = "1", credit: int = 100
+        self,
+        broker: str,
+        topic: Topic | StoredTopic,
+        name: str,
+        instance: str = "1",
+        credit: int = 100,
     ) -> RawConsumer:
         """A consumer that is subscribed at a broker."""
         address = self.brokers[broker].address

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from chronoline.broker.cluster.agreement import Agreement
 from chronoline.broker.cluster.member import ClusterMember, MemberOptions
 from chronoline.broker.gate import ClosureType
 from chronoline.broker.shares import ConnectedConsumer
+from chronoline.coordination.contract import Coordination, KeyValue, KeyWatch, View
 from chronoline.coordination.embedded import EmbeddedCoordination
-from chronoline.coordination.generations import Members
-from chronoline.coordination.membership import ConsumerRecord
+from chronoline.coordination.generations import GENERATIONS, Members
+from chronoline.coordination.membership import MEMBERS, ConsumerRecord
+from chronoline.coordination.topics import TopicRegistry
 from chronoline.core.generation import TopicMember
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.stores.contract import Returned
 from tests.broker.clocks import MovableClock
 from tests.broker.cluster.scene import IDS, cluster, in_buckets, receive, send_all
-from tests.coordination.engines import EmbeddedEngine, Engine
+from tests.coordination.engines import EmbeddedEngine, Engine, LossyCoordination
 from tests.deadline import run_scene, until
 
 _HOUR_S = 3_600
@@ -193,6 +197,72 @@ def test_name_is_told_without_a_notice_of_the_store() -> None:
     there = ConsumerRecord(7, "a", "two", "j/p.1", since_ms=6)
     source.saw(Members({7: {"a": there}}, {}))
     assert loader.told == [Returned(6, "j/p.1", "a")]
+
+
+class _LateWatch(KeyWatch):
+    """Its reader can be held up behind the view of now."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__(prefix)
+        self.may_read = asyncio.Event()
+        self.may_read.set()
+
+    async def __anext__(self) -> View:
+        view = await super().__anext__()
+        await self.may_read.wait()
+        return view
+
+
+class _LateCoordination(LossyCoordination):
+    def __init__(self, inner: Coordination) -> None:
+        super().__init__(inner)
+        self.late = _LateWatch(MEMBERS)
+
+    def watch(self, prefix: str) -> KeyWatch:
+        return self.late if prefix == MEMBERS else super().watch(prefix)
+
+
+class _CountedClock(MovableClock):
+    reads = 0
+
+    def now_ms(self) -> int:
+        self.reads += 1
+        return super().now_ms()
+
+
+def view_of(*names: str, revision: int) -> View:
+    records = [ConsumerRecord(7, name, "one", "i/p.1") for name in names]
+    entries = {each.key: KeyValue(each.key, each.encode(), revision) for each in records}
+    return View.of(entries, revision)
+
+
+def test_broker_decides_by_the_view_of_now_alone() -> None:
+    async def scene() -> None:
+        coordination, clock = _LateCoordination(EmbeddedCoordination()), _CountedClock()
+        late = coordination.late
+        topic = Topic(uid=7, name="t", settings=TopicSettings())
+        member = ClusterMember(coordination, MemberOptions(name="one"))
+        agreement = Agreement(member, clock, may_decide=lambda: True, failed=lambda *_: None)
+        async with member, agreement:
+            await TopicRegistry(coordination).adopt("t", uid=7)
+            late.show(view_of("a", revision=5))
+            await until(lambda: 7 in agreement.members.consumers)
+            late.may_read.clear()
+            late.show(view_of("a", "b", revision=6))
+            agreement.shares(topic, _Loader())
+            reads = clock.reads
+            await until(lambda: clock.reads >= reads + 2)
+            assert not (await coordination.read(GENERATIONS)).entries
+            late.may_read.set()
+            await until(lambda: _has_generation(coordination))
+            found = Members.of(await coordination.read(MEMBERS)).generations[7].generation
+            assert [each.consumer for each in found.members] == ["a", "b"]
+
+    run_scene(scene)
+
+
+async def _has_generation(coordination: Coordination) -> bool:
+    return bool((await coordination.read(GENERATIONS)).entries)
 
 
 def test_consumers_of_a_broker_that_may_not_serve_count_as_busy() -> None:
