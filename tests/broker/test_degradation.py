@@ -29,7 +29,7 @@ from tests.broker.metric_samples import scrape
 from tests.deadline import until
 
 _CLOCK = "this broker's clock is"
-_NO_SESSION = "the coordination service does not answer"
+_NO_SESSION = "this broker has no session with the coordination service"
 _REASONS = {
     "away": ("storage", "the server at db.example is gone"),
     "locked": ("storage", "the store takes no changes: "),
