@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tests.torture.brokers.judge import judge as judge_messages
-from tests.torture.brokers.model import Delivery, History
+from tests.torture.brokers.model import Delivery, History, Message
 from tests.torture.brokers.stage import LEASE_S
 from tests.torture.cluster.stage import TTL_MS
 from tests.torture.history import Event, Violation
@@ -83,7 +83,7 @@ def _served_twice(history: History) -> Iterator[str]:
     served: dict[str, list[Delivery]] = defaultdict(list)
     for message in history.messages.values():
         for delivery in message.deliveries:
-            if delivery.door == "grpc":
+            if delivery.door == "grpc" and _is_granted_anew(history, message, delivery):
                 served[delivery.consumer].append(delivery)
     for consumer, deliveries in served.items():
         deliveries.sort(key=_lease_began_ms)
@@ -94,6 +94,22 @@ def _served_twice(history: History) -> Iterator[str]:
             if last - first < _SPAN_MS:
                 yield f"{consumer!r}: {_MOST_SWITCHES + 1} switches from {first:.0f} to {last:.0f}"
                 break
+
+
+def _is_granted_anew(history: History, message: Message, delivery: Delivery) -> bool:
+    """Whether the lease was granted to this very process.
+
+    A process that takes a name over resumes its live leases, which keep their ends. They would count as
+    granted among the deliveries of the process that had the name before.
+    """
+    if _lease_began_ms(delivery) < history.began.get(delivery.process, 0):
+        return False
+    return not any(
+        other.consumer == delivery.consumer
+        and other.process != delivery.process
+        and other.version < delivery.version
+        for other in message.deliveries
+    )
 
 
 def _cuts(history: History, events: Sequence[Event]) -> Iterator[Cut]:
