@@ -260,8 +260,9 @@ def _returned(history: History, message: Message) -> Found:
             continue
         before, after = sorted((one, two), key=lambda each: history.began.get(each.process, 0))
         older = after.version <= before.version and before.at_ms < after.at_ms
-        # Two concurrent processes take the lease from each other.
-        if older and not history.rivals(after, after.at_ms, after.at_ms):
+        # Two concurrent processes take the lease from each other, each time under a new version.
+        same = after.version == before.version
+        if older and (same or not history.rivals(after, after.at_ms, after.at_ms)):
             yield OLD_VERSION_RETURNED, f"{before}, then {after}"
 
 

@@ -26,7 +26,6 @@ Report = Callable[[str], None]
 Begins = Callable[[], None]
 Fault = Callable[[Begins], Awaitable[None]]
 
-_DRAIN_S = 30.0
 _WARM_UP_S = 1.0
 _LOOK_EVERY_S = 0.3
 _TWIN_S = 10.0
@@ -73,6 +72,8 @@ class Director:
 
     together_s = _STALL_S
     """The time for which a consumer and its twin both run."""
+    drain_s = 30.0
+    """The longest time in which consumers drain the topics."""
 
     def __init__(self, stage: Stage, report: Report) -> None:
         self._stage = stage
@@ -96,7 +97,7 @@ class Director:
         stage.calm.touch()
         await stage.mend()
         self._report("everything is mended, consumers drain the topics")
-        await stage.drain(_DRAIN_S)
+        await stage.drain(self.drain_s)
         await stage.close()
 
     def _add_consumers(self) -> None:
@@ -117,14 +118,15 @@ class Director:
         end = time.monotonic() + seconds
         deck: list[tuple[str, Fault]] = []
         faults = self._faults()
-        every_s = min(1.5, max(0.6, seconds / len(faults)))
+        every_s = min(1.5, max(0.6, seconds / max(1, len(faults))))
         while time.monotonic() < end:
             if not deck:
                 deck = self._deck(faults)
-            name, fault = deck.pop()
-            task = asyncio.create_task(self._bring_about(name, fault))
-            self._under_way.add(task)
-            task.add_done_callback(self._ended)
+            if deck:
+                name, fault = deck.pop()
+                task = asyncio.create_task(self._bring_about(name, fault))
+                self._under_way.add(task)
+                task.add_done_callback(self._ended)
             await asyncio.sleep(every_s * self._chance.uniform(0.5, 1.5))
             self._keep_running()
         while self._under_way:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from chronoline.testing.postgres import PostgresServer
 from tests.torture.brokers.scene import Begins, Director, Fault, Report
+from tests.torture.cluster.planted import DEFECTS, Defect
 from tests.torture.cluster.stage import PARTS, TTL_MS, ClusterStage
 from tests.torture.history import Recorder
 
@@ -22,19 +23,23 @@ _BROKERS = 3
 
 
 def run(folder: Path, *, seconds: float, seed: int, report: Report, planted: str = "") -> None:
-    """Records a history of about `seconds`, and of the rows that are left."""
+    """Records a history of about `seconds`, and of the rows that are left.
+
+    All brokers have the `planted` defect, and the run has the faults in which it shows.
+    """
+    defect = DEFECTS[planted] if planted else None
     recorder = Recorder(folder, "director")
     stage = ClusterStage(
         "cluster",
         folder,
         recorder,
         seed,
-        brokers_wanted=_BROKERS,
+        brokers_wanted=_BROKERS if defect is None else defect.brokers,
         postgres=PostgresServer(folder / "postgres"),
         planted=planted,
     )
     try:
-        asyncio.run(ClusterDirector(stage, report).play(seconds))
+        asyncio.run(ClusterDirector(stage, report, defect).play(seconds))
     finally:
         stage.abandon()
         recorder.close()
@@ -45,11 +50,17 @@ class ClusterDirector(Director):
 
     together_s = 4.0  # a name that is served twice shows in the deliveries of both
 
-    def __init__(self, stage: ClusterStage, report: Report) -> None:
+    def __init__(self, stage: ClusterStage, report: Report, defect: Defect | None = None) -> None:
         super().__init__(stage, report)
         self._cluster = stage
+        self._defect = defect
+        if defect is not None:
+            self.drain_s = defect.drain_s
 
     def _add_consumers(self) -> None:
+        if self._cluster.brokers_wanted == 1:
+            self._cluster.add_consumer(hand="ada", fleeting="bob", worker="cleo", http="dan")
+            return
         self._cluster.add_consumer(hand="ada", fleeting="bob")
         self._cluster.add_consumer(worker="cleo", http="dan")
         self._cluster.add_consumer(hand="eve", http="fay")
@@ -65,7 +76,10 @@ class ClusterDirector(Director):
         }
 
     def _faults(self) -> dict[str, Fault]:
-        return {**super()._faults(), **self._own_faults()}
+        faults = {**super()._faults(), **self._own_faults()}
+        return (
+            faults if self._defect is None else {each: faults[each] for each in self._defect.faults}
+        )
 
     def _deck(self, faults: dict[str, Fault]) -> list[tuple[str, Fault]]:
         """A short run has the faults of a cluster at least."""

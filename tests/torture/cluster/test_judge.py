@@ -10,7 +10,6 @@ import pytest
 from tests.torture.brokers.judge import STARVED
 from tests.torture.brokers.stage import LEASE_S
 from tests.torture.cluster.judge import GRANTED_WITHOUT_ETCD, SERVED_TWICE, judge
-from tests.torture.cluster.planted import DEFECTS
 from tests.torture.history import CALL, DELIVERY, DONE, OUTCOME, Event
 
 _TOPIC = "cluster-main"
@@ -141,7 +140,3 @@ def test_message_of_a_forgotten_range_is_found() -> None:
     message = {"topic": _TOPIC, "id": "1000", "group": "g", "content": "c"}
     row = event("row", 60_000, state="live", ts=996, due=996, version=996, **message)
     assert rules(history([*create, row])) == {STARVED}
-
-
-def test_planted_defects_have_their_rules() -> None:
-    assert {rule for _, rule in DEFECTS.values()} == {GRANTED_WITHOUT_ETCD, STARVED}
