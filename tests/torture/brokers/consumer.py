@@ -33,6 +33,8 @@ _CONCURRENCY = 20
 _LOOK_EVERY_S = 0.05
 _REST_S = 0.5
 _HTTP_COUNT = 8
+_SETTLED_S = 1.0
+"""Leases of the broker before may be handed over within this time after a stream moved."""
 
 
 class Held(Protocol):
@@ -134,6 +136,7 @@ class Hand:
         self._recorder = program.recorder
         self._taken = 0
         self._works: set[asyncio.Task[None]] = set()
+        self._address, self._moved_s = "", 0.0
 
     def took(self, **fields: Any) -> str:
         """Records a delivery; returns its name."""
@@ -155,7 +158,17 @@ class Hand:
             redelivered=lease.redelivered,
             group=lease.producer_group,
             content=digest(lease.body, lease.key),
+            broker=self._broker_of(lease),
         )
+
+    def _broker_of(self, lease: AsyncLease) -> int | None:
+        """The number of the broker that delivered a lease, if that is certain."""
+        brokers: list[str] = self.program.given.get("brokers", [])
+        address = lease._stream.address  # a lease does not say where it comes from
+        if address != self._address:
+            self._address, self._moved_s = address, time.monotonic()
+        is_certain = time.monotonic() > self._moved_s + _SETTLED_S
+        return brokers.index(address) if is_certain and address in brokers else None
 
     def begin(self, topic: str, delivery: str, held: Held) -> None:
         """Works on a message concurrently with others."""
@@ -258,7 +271,9 @@ class Hand:
 
 async def by_hand(hand: Hand, topics: list[str]) -> None:
     """Subscribes, again after each interruption; ends when another process takes its name."""
-    client = AsyncClient(hand.program.given["grpc"], timeout=_TIMEOUT_S)
+    client = AsyncClient(
+        hand.program.given["grpc"], timeout=_TIMEOUT_S, rack=hand.program.given["rack"]
+    )
     while True:
         try:
             stream = await client.subscribe(
@@ -286,6 +301,7 @@ async def by_worker(hand: Hand, topics: list[str]) -> None:
         worker = Worker(
             hand.program.given["grpc"],
             consumer=hand.consumer,
+            rack=hand.program.given["rack"],
             concurrency=_CONCURRENCY,
             lease=hand.lease_s,
             retry=Retry(base=0.1, cap=0.5),

@@ -2,7 +2,8 @@
 
 Each rule is a function from the history, or one message of it, to violations. A call without a recorded
 outcome, or with an unknown one, may have happened at any time since it began, or not at all: no rule counts
-it as done or as refused.
+it as done or as refused. The statuses at single milliseconds (5) are no matter of a history: the tests of the
+engines have them.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ STARVED = "13 due message not served"
 OLD_VERSION_RETURNED = "14 lease returned under an old version"
 WRONG_CLOCK = "16 written by a clock beyond the bound"
 DROPPED_RETURNED = "19 message of a deleted topic came back"
+NO_TOPIC = "20 done on a topic that was not created"
 REFUSED_HAPPENED = "36 refused change happened"
 DONE_UNSEEN = "36 done change is not visible"
 ATTEMPTS = "36 attempts counted wrong"
@@ -500,6 +502,26 @@ def _deleted_topics(history: History, message: Message) -> Found:
                         yield STALE_SUCCESS, f"{drop}, then {call} of {delivery}"
 
 
+def _existing_topics(history: History, message: Message) -> Found:
+    """20: a call is done on a topic after its creation began; on a deleted one, after the next creation."""
+    creations = [
+        call for call in history.of_topic("create_topic", message.topic) if not call.refused
+    ]
+    if not creations:
+        return
+    gaps = [(-math.inf, min(call.began_ms for call in creations))]
+    for drop in history.of_topic("drop_topic", message.topic):
+        later = [each.began_ms for each in creations if each.last_ms > drop.began_ms]
+        next_ms = min(later, default=math.inf)
+        if drop.done and next_ms > drop.ended_ms:
+            gaps.append((drop.ended_ms, next_ms))
+    settled = [call for delivery in message.deliveries for call in delivery.own_calls]
+    for call in (*message.calls, *settled):
+        for begin_ms, end_ms in gaps:
+            if call.done and begin_ms < call.began_ms and call.ended_ms < end_ms:
+                yield NO_TOPIC, f"{call}, without a topic from {begin_ms:.0f} to {end_ms:.0f}"
+
+
 _RULES = (
     _versions,
     _fencing,
@@ -518,4 +540,5 @@ _RULES = (
     _attempts,
     _rows,
     _deleted_topics,
+    _existing_topics,
 )

@@ -63,7 +63,7 @@ async def _play(stages: list[Stage], seconds: float, report: Report) -> None:
             group.create_task(Director(stage, report).play(seconds))
 
 
-class _NotNow(Exception):
+class NotNow(Exception):
     """The fault has no target at the moment."""
 
 
@@ -138,7 +138,7 @@ class Director:
     async def _bring_about(self, name: str, fault: Fault) -> None:
         try:
             await fault(lambda: self._begins(name))
-        except _NotNow:
+        except NotNow:
             self._report(f"{name}: not now")
 
     def _report(self, text: str) -> None:
@@ -152,14 +152,14 @@ class Director:
         """Returns the place of a working process; starting ones are left alone."""
         ready = [number for number, child in enumerate(children) if child.ready]
         if not ready:
-            raise _NotNow
+            raise NotNow
         return self._chance.choice(ready)
 
     @contextmanager
     def _alone(self, what: str) -> Iterator[None]:
         """One fault at a time."""
         if what in self._busy:
-            raise _NotNow
+            raise NotNow
         self._busy.add(what)
         try:
             yield
@@ -265,7 +265,7 @@ class Director:
             if pause:
                 number = 0  # the consumer with leases, for which its broker goes on reserving
                 if not self._stage.consumers[0].ready:
-                    raise _NotNow
+                    raise NotNow
             begins()
             await self._stage.consumers[number].freeze()
             broker = self._stage.consumers[number].broker + other_broker
