@@ -20,6 +20,7 @@ import httpx
 
 from chronoline import AsyncClient, Retry, Worker
 from chronoline.client import AsyncLease
+from chronoline.client.consumer_stream import ConsumerStream
 from chronoline.core.errors import ChronolineError, ConsumerReplaced, TopicNotFound
 from chronoline.runtime.timestamps import to_ms
 from tests.torture.brokers.doors import Answer, HttpDoor, asked, digest, told_answer
@@ -33,7 +34,7 @@ _CONCURRENCY = 20
 _LOOK_EVERY_S = 0.05
 _REST_S = 0.5
 _HTTP_COUNT = 8
-_SETTLED_S = 1.0
+_SETTLED_S = 0.3
 """Leases of the broker before may be handed over within this time after a stream moved."""
 
 
@@ -132,10 +133,12 @@ class Hand:
         self.program = program
         self.consumer = consumer
         self.lease_s: float = program.given["lease_s"]
+        self.settled_s = _SETTLED_S
         self.chance = random.Random(f"{program.given['seed']} {program.recorder.process}")
         self._recorder = program.recorder
         self._taken = 0
         self._works: set[asyncio.Task[None]] = set()
+        self._stream: ConsumerStream | None = None
         self._address, self._moved_s = "", 0.0
 
     def took(self, **fields: Any) -> str:
@@ -164,11 +167,25 @@ class Hand:
     def _broker_of(self, lease: AsyncLease) -> int | None:
         """The number of the broker that delivered a lease, if that is certain."""
         brokers: list[str] = self.program.given.get("brokers", [])
-        address = lease._stream.address  # a lease does not say where it comes from
-        if address != self._address:
-            self._address, self._moved_s = address, time.monotonic()
-        is_certain = time.monotonic() > self._moved_s + _SETTLED_S
-        return brokers.index(address) if is_certain and address in brokers else None
+        stream = lease._stream  # a lease does not say where it comes from
+        if stream is not self._stream:
+            self._stream = stream
+            follower = asyncio.create_task(self._follow(stream))
+            self._works.add(follower)
+            follower.add_done_callback(self._works.discard)
+        self._look(stream)
+        is_certain = time.monotonic() > self._moved_s + self.settled_s
+        return brokers.index(self._address) if is_certain and self._address in brokers else None
+
+    async def _follow(self, stream: ConsumerStream) -> None:
+        """Notes when a stream moves to another broker."""
+        while stream is self._stream:
+            self._look(stream)
+            await asyncio.sleep(_LOOK_EVERY_S)  # a move sends no signal
+
+    def _look(self, stream: ConsumerStream) -> None:
+        if stream.address != self._address:
+            self._address, self._moved_s = stream.address, time.monotonic()
 
     def begin(self, topic: str, delivery: str, held: Held) -> None:
         """Works on a message concurrently with others."""
@@ -211,7 +228,7 @@ class Hand:
 
     async def _work(self, topic: str, delivery: str, held: Held) -> None:
         chance, settle = self.chance, self.settle
-        if topic == self.program.given["topics"][1]:  # the topic of poison messages
+        if self._is_poison(topic):
             await settle(delivery, held, "retry", delay_s=chance.uniform(0, 0.5))
             return
         await asyncio.sleep(chance.choice((0.0, 0.0, chance.uniform(0, 0.2))))
@@ -219,6 +236,14 @@ class Hand:
             await settle(delivery, held, "ack")
         else:
             await self._settle_somehow(delivery, held)
+
+    def _is_poison(self, topic: str) -> bool:
+        """Whether no consumer can handle its messages. In the end it can.
+
+        Brokers serve a consumer that always fails with single messages, further and further apart, so that a
+        topic without any other consumer would not be drained.
+        """
+        return bool(topic == self.program.given["topics"][1]) and not self.program.calm
 
     async def _settle_somehow(self, delivery: str, held: Held) -> None:
         chance, settle = self.chance, self.settle
@@ -256,9 +281,8 @@ class Hand:
     async def handle(self, lease: AsyncLease) -> None:
         """A worker's handler: it may run longer than its lease, which the worker renews."""
         delivery, held, chance = self.took_lease(lease), SdkHeld(lease), self.chance
-        poison = lease.topic == self.program.given["topics"][1]
         calm = self.program.calm
-        if poison or (not calm and chance.random() < 0.08):
+        if self._is_poison(lease.topic) or (not calm and chance.random() < 0.08):
             self.unseen(delivery, held, "retry")
             raise ValueError("a handler that fails")
         if not calm and chance.random() < 0.25:
@@ -297,6 +321,7 @@ async def by_hand(hand: Hand, topics: list[str]) -> None:
 
 async def by_worker(hand: Hand, topics: list[str]) -> None:
     """Serves by a `Worker`; ends when another process takes its name."""
+    hand.settled_s = hand.lease_s  # leases wait until a handler is free
     while True:
         worker = Worker(
             hand.program.given["grpc"],

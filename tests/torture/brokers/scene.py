@@ -27,6 +27,7 @@ Begins = Callable[[], None]
 Fault = Callable[[Begins], Awaitable[None]]
 
 _WARM_UP_S = 1.0
+_PATIENCE_S = 30.0
 _LOOK_EVERY_S = 0.3
 _TWIN_S = 10.0
 """A twin that has not started by then is ignored."""
@@ -74,6 +75,8 @@ class Director:
     """The time for which a consumer and its twin both run."""
     drain_s = 30.0
     """The longest time in which consumers drain the topics."""
+    wanted_faults: frozenset[str] = frozenset()
+    """A run goes on until it has had these."""
 
     def __init__(self, stage: Stage, report: Report) -> None:
         self._stage = stage
@@ -81,6 +84,8 @@ class Director:
         self._tell = report
         self._under_way: set[asyncio.Task[None]] = set()
         self._busy: set[str] = set()
+        self._begun: set[str] = set()
+        self._postponed: list[tuple[str, Fault]] = []
         self._errors: list[BaseException] = []
 
     async def play(self, seconds: float) -> None:
@@ -119,9 +124,11 @@ class Director:
         deck: list[tuple[str, Fault]] = []
         faults = self._faults()
         every_s = min(1.5, max(0.6, seconds / max(1, len(faults))))
-        while time.monotonic() < end:
+        while time.monotonic() < end or self._lacks_faults(end):
             if not deck:
                 deck = self._deck(faults)
+            deck += self._postponed
+            self._postponed.clear()
             if deck:
                 name, fault = deck.pop()
                 task = asyncio.create_task(self._bring_about(name, fault))
@@ -135,16 +142,23 @@ class Director:
         for error in self._errors:
             raise error
 
+    def _lacks_faults(self, end: float) -> bool:
+        lacking = (self.wanted_faults & self._faults().keys()) - self._begun
+        return bool(lacking) and time.monotonic() < end + _PATIENCE_S
+
     async def _bring_about(self, name: str, fault: Fault) -> None:
         try:
             await fault(lambda: self._begins(name))
         except NotNow:
             self._report(f"{name}: not now")
+            if name in self.wanted_faults:
+                self._postponed.append((name, fault))
 
     def _report(self, text: str) -> None:
         self._tell(f"{self._stage.name}: {text}")
 
     def _begins(self, name: str) -> None:
+        self._begun.add(name)
         self._stage.recorder.fault(name, stage=self._stage.name)
         self._report(name)
 

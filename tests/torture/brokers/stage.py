@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import socket
 import sqlite3
@@ -27,6 +26,7 @@ from chronoline.runtime.child_process import LineProcess, free_ports
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.servers.faketime import FakeTime
 from tests.torture.brokers.doors import answer_of, digest
+from tests.torture.environment import child_environment
 from tests.torture.history import DONE, Recorder
 
 LEASE_S = 2.5
@@ -95,7 +95,7 @@ class Child:
         self._process = LineProcess(
             command,
             log_path=self._folder / f"{self.base}.log",
-            environment={**os.environ, **self.environment},
+            environment={**child_environment(), **self.environment},
             cwd=_ROOT,
             reads_output=False,
         )

@@ -164,7 +164,7 @@ DEFECTS: dict[str, Defect] = {
     "deliver-before-due": Defect(_deliver_before_due, of_messages.EARLY, seconds=3),
     "take-a-live-lease": Defect(_take_a_live_lease, of_messages.RUN_TWICE),
     "skip-the-version-check": Defect(
-        _skip_the_version_check, of_messages.STALE_SUCCESS, seconds=15
+        _skip_the_version_check, of_messages.STALE_SUCCESS, ["freeze a consumer"], seconds=15
     ),
     "acknowledge-before-commit": Defect(
         _acknowledge_before_commit, of_messages.LOST, ["kill -9 a broker"]

@@ -31,13 +31,15 @@ _MEMBERS = 3
 _LONG_S = 30.0
 """A run of this length has an etcd of several members, and namespaces."""
 _SILENT = 0.5
-_FIRST = {
-    "freeze a broker past its session",
-    "stop etcd",
-    "kill -9 a broker",
-    "drop a topic and create it again",
-}
-"""The faults of a short run, besides the cuts."""
+_WANTED = frozenset(
+    {
+        "freeze a broker past its session",
+        "stop etcd",
+        "kill -9 a broker",
+        "drop a topic and create it again",
+    }
+)
+"""The faults of the shortest run, besides a cut of each part."""
 _WITHOUT_LEADER_S = 3.0
 """Longer than an election."""
 
@@ -81,7 +83,11 @@ class ClusterDirector(Director):
         super().__init__(stage, report)
         self._cluster = stage
         self._defect = defect
-        if defect is not None:
+        if defect is None:
+            silent = {part: self._chance.random() < _SILENT for part in PARTS}
+            cuts = (_cut_fault(part, silently=each) for part, each in silent.items())
+            self.wanted_faults = _WANTED | {*cuts}
+        else:
             self.drain_s = defect.drain_s
 
     def _add_consumers(self) -> None:
@@ -115,11 +121,8 @@ class ClusterDirector(Director):
         )
 
     def _deck(self, faults: dict[str, Fault]) -> list[tuple[str, Fault]]:
-        """A short run has these at least: each cut in one of its manners, and what else breaks a cluster."""
-        deck = super()._deck(faults)
-        silent = {part: self._chance.random() < _SILENT for part in PARTS}
-        first = {_cut_fault(part, silently=silently) for part, silently in silent.items()} | _FIRST
-        return sorted(deck, key=lambda each: each[0] in first)
+        """All faults in a random order, the wanted ones before the others."""
+        return sorted(super()._deck(faults), key=lambda each: each[0] in self.wanted_faults)
 
     async def _cut(self, begins: Begins, *, part: str, silently: bool) -> None:
         number = self._pick(self._cluster.brokers)
