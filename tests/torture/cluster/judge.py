@@ -122,7 +122,7 @@ def _is_granted_anew(history: History, message: Message, delivery: Delivery) -> 
     return not any(
         other.consumer == delivery.consumer
         and other.process != delivery.process
-        and other.version < delivery.version
+        and other.version <= delivery.version
         for other in message.deliveries
     )
 

@@ -74,12 +74,16 @@ def _ignore_the_gate() -> None:
 
 
 def _forget_a_range() -> None:
-    """The own buckets of some consumers have no consumer."""
+    """The own buckets of some consumers have no consumer, and no backup."""
     served_by = Generation.served_by
 
     def forgetful(self: Generation, *given: Any, **more: Any) -> Mapping[str, Share]:
         shares = served_by(self, *given, **more)
-        return {name: share for name, share in shares.items() if not name.startswith(_FORGOTTEN)}
+        return {
+            name: share._replace(backups=())
+            for name, share in shares.items()
+            if not name.startswith(_FORGOTTEN)
+        }
 
     Generation.served_by = forgetful  # type: ignore[method-assign,assignment]  # the defect
 
@@ -164,7 +168,7 @@ DEFECTS: dict[str, Defect] = {
     "deliver-before-due": Defect(_deliver_before_due, of_messages.EARLY, seconds=3),
     "take-a-live-lease": Defect(_take_a_live_lease, of_messages.RUN_TWICE),
     "skip-the-version-check": Defect(
-        _skip_the_version_check, of_messages.STALE_SUCCESS, ["freeze a consumer"], seconds=15
+        _skip_the_version_check, of_messages.STALE_SUCCESS, ["twin at the same broker"], seconds=12
     ),
     "acknowledge-before-commit": Defect(
         _acknowledge_before_commit, of_messages.LOST, ["kill -9 a broker"]
@@ -172,7 +176,8 @@ DEFECTS: dict[str, Defect] = {
     "resume-under-the-old-version": Defect(
         _resume_under_the_old_version,
         of_messages.OLD_VERSION_RETURNED,
-        ["kill -9 a consumer, same name"],
+        ["kill -9 a consumer, same name", "twin at the same broker"],
+        seconds=12,
     ),
     "revive-a-dropped-topic": Defect(
         _revive_a_dropped_topic,
