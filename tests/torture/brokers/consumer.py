@@ -48,7 +48,9 @@ class Held(Protocol):
     @property
     def is_lost(self) -> bool: ...
 
-    async def settle(self, op: str, *, delay_s: float = 0.0, consumer: str = "") -> Answer:
+    async def settle(
+        self, op: str, *, delay_s: float = 0.0, consumer: str = "", stale: int = 0
+    ) -> Answer:
         """`ack`, `retry`, `release`, `bury` or `extend`."""
 
 
@@ -70,7 +72,9 @@ class SdkHeld:
     def is_lost(self) -> bool:
         return self._lease.is_lost
 
-    async def settle(self, op: str, *, delay_s: float = 0.0, consumer: str = "") -> Answer:
+    async def settle(
+        self, op: str, *, delay_s: float = 0.0, consumer: str = "", stale: int = 0
+    ) -> Answer:
         lease = self._lease
         ways: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "ack": lease.ack,
@@ -94,9 +98,11 @@ class HttpHeld:
         self.until_ms: int = told["until_ms"]
         self.is_lost = False  # nothing signals it
 
-    async def settle(self, op: str, *, delay_s: float = 0.0, consumer: str = "") -> Answer:
-        """`consumer` is the name of another consumer, under which the call must be refused."""
-        named: dict[str, Any] = {"id": self._id, "version": self.version}
+    async def settle(
+        self, op: str, *, delay_s: float = 0.0, consumer: str = "", stale: int = 0
+    ) -> Answer:
+        """Under the name of another consumer, or under a stale version, the call must be refused."""
+        named: dict[str, Any] = {"id": self._id, "version": stale or self.version}
         if op in ("retry", "release", "extend"):
             named["delay_ms"] = max(20, int(delay_s * 1000))
         elif op == "bury":
@@ -260,8 +266,11 @@ class Hand:
                 for _ in range(chance.randrange(1, 4)):
                     least = chance.choice((1.0, 1.0, 1.0, 0.8))  # sometimes it shortens the lease
                     longer_s = self.lease_s * chance.uniform(least, 1.5)
+                    before = held.version
                     if (await settle(delivery, held, "extend", delay_s=longer_s)).outcome != DONE:
                         break
+                    if isinstance(held, HttpHeld):
+                        await settle(delivery, held, "ack", stale=before)
                     await self.linger(delivery, held, chance.uniform(0, self.lease_s / 2))
                 await settle(delivery, held, "ack")
             case "late":

@@ -127,7 +127,7 @@ def _versions(history: History, message: Message) -> Found:
 
 
 def _fencing(history: History, message: Message) -> Found:
-    """2: a holder of an older version than another's is refused."""
+    """2: a holder of an older version than another's, or than its own, is refused."""
     for delivery, call in message.settlings(*SETTLING, "extend"):
         if not call.done or call.version is None:
             continue
@@ -135,6 +135,10 @@ def _fencing(history: History, message: Message) -> Found:
             newest = other.view(call.began_ms).version
             if other is not delivery and other.at_ms < call.began_ms and newest > call.version:
                 yield STALE_SUCCESS, f"{call} under v{call.version}, after {other}"
+    for delivery in message.deliveries:
+        for call in delivery.calls:
+            if call.done and call.asked.get("stale"):
+                yield STALE_SUCCESS, f"{call} under v{call.asked['stale']} of {delivery}"
 
 
 def _overlaps(history: History, message: Message) -> Found:

@@ -117,8 +117,12 @@ class Delivery:
 
     @property
     def own_calls(self) -> Iterator[Call]:
-        """The calls of its holder under its own name."""
-        return (call for call in self.calls if not call.asked.get("consumer"))
+        """The calls of its holder under its own name and the version that it knows."""
+        return (
+            call
+            for call in self.calls
+            if not (call.asked.get("consumer") or call.asked.get("stale"))
+        )
 
     def __str__(self) -> str:
         return f"{self.name} v{self.version} at {self.at_ms:.0f} until {self.views[0].until_ms}"

@@ -240,6 +240,10 @@ def _stale_success(tale: Tale) -> None:
     tale.add(told, after=late, outcome=DONE, version=given["version"], until=given["until"])
 
 
+def _stale_version_of_its_own(tale: Tale) -> None:
+    tale.change("extended", CALL, op="ack", stale=tale.event("extended", DELIVERY)["version"])
+
+
 def _version_twice(tale: Tale) -> None:
     given = tale.event("acked", DELIVERY)
     tale.add(given, after=given, process="five.1", delivery="five.1/1", consumer="dan")
@@ -424,6 +428,7 @@ def _version_went_back(tale: Tale) -> None:
 _INJECTIONS: Sequence[tuple[Callable[[Tale], None], str]] = [
     (_version_went_back, rules.VERSION_WENT_BACK),
     (_stale_success, rules.STALE_SUCCESS),
+    (_stale_version_of_its_own, rules.STALE_SUCCESS),
     (_version_twice, rules.VERSION_TWICE),
     (_two_changes, rules.TWO_CHANGES),
     (_overlap, rules.OVERLAP),
