@@ -72,6 +72,7 @@ fetch:
 
 torture: setup ## Break processes at work and judge the history (SCENES=brokers SECONDS=600 SEED=1 KEEP=FOLDER)
 	@$(BIN)/python -m tests.torture $(SCENES) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(KEEP),--keep $(KEEP))
+	@$(if $(SCENES),,echo "== planted defects"; $(BIN)/python -m tests.torture.cluster)
 
 bench: setup ## Measure beside the raw engine (BENCH=store)
 	@$(BIN)/chronoline bench $(BENCH)

@@ -9,7 +9,9 @@ import pytest
 from chronoline.core.errors import MissingExtra
 from tests.conftest import miss
 from tests.torture.__main__ import judge_scene, run_scene, table
-from tests.torture.cluster.stage import PARTS
+from tests.torture.cluster.__main__ import find
+from tests.torture.cluster.namespaces import PARTS
+from tests.torture.cluster.planted import DEFECTS
 from tests.torture.history import CALL, DELIVERY, FAULT, OUTCOME
 from tests.torture.timers.injections import INJECTIONS, NoSuitableEvents
 
@@ -36,7 +38,7 @@ def test_invariants_hold_under_faults(
 @pytest.mark.timeout(300)
 def test_cluster_keeps_its_invariants(tmp_path: Path) -> None:
     try:
-        events = run_scene("cluster", tmp_path, seconds=4, seed=_SEED, report=print)
+        events = run_scene("cluster", tmp_path, seconds=0, seed=_SEED, report=print)
     except MissingExtra as error:
         miss("A cluster", error)
     violations = judge_scene("cluster", events)
@@ -44,8 +46,20 @@ def test_cluster_keeps_its_invariants(tmp_path: Path) -> None:
     assert [f"{each.rule}: {each.detail}" for each in violations] == []
     assert {CALL, OUTCOME, DELIVERY, FAULT, "cut", "row"} <= {event.kind for event in events}
     faults = {event["fault"] for event in events if event.kind == FAULT}
-    assert {"stop etcd", "freeze a broker past its session"} <= faults
-    assert {f"cut a broker off from {part}" for part in PARTS} <= faults
+    assert {"stop etcd", "freeze a broker past its session", "kill -9 a broker"} <= faults
+    assert "drop a topic and create it again" in faults
+    for part in PARTS:
+        cut = f"cut a broker off from {part}"
+        assert {cut, f"{cut}, silently"} & faults
+
+
+def test_planted_defect_is_found(tmp_path: Path) -> None:
+    """One of the ten: `python -m tests.torture.cluster` has all."""
+    try:
+        finding = find("deliver-before-due", tmp_path)
+    except MissingExtra as error:
+        miss("A cluster", error)
+    assert DEFECTS["deliver-before-due"].rule in finding.rules
 
 
 def test_timers_keep_their_invariants(tmp_path: Path) -> None:

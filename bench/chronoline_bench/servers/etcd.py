@@ -49,9 +49,14 @@ class EtcdCluster(Service):
 def surviving_program() -> Path:
     """A program whose data survives kills, or the wheel's if there is none. Raises `MissingExtra`."""
     for program in _found_elsewhere():
-        if not _FLAWED.search(_version_of(program)):
+        if survives_kills(program):
             return program
     return find_program()
+
+
+def survives_kills(program: Path) -> bool:
+    """Whether the data of a member is intact after it was killed under load."""
+    return not _FLAWED.search(_version_of(program))
 
 
 def _found_elsewhere() -> Iterator[Path]:

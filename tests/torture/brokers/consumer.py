@@ -20,6 +20,7 @@ import httpx
 
 from chronoline import AsyncClient, Retry, Worker
 from chronoline.client import AsyncLease
+from chronoline.client.consumer_stream import ConsumerStream
 from chronoline.core.errors import ChronolineError, ConsumerReplaced, TopicNotFound
 from chronoline.runtime.timestamps import to_ms
 from tests.torture.brokers.doors import Answer, HttpDoor, asked, digest, told_answer
@@ -33,6 +34,8 @@ _CONCURRENCY = 20
 _LOOK_EVERY_S = 0.05
 _REST_S = 0.5
 _HTTP_COUNT = 8
+_SETTLED_S = 0.3
+"""Leases of the broker before may be handed over within this time after a stream moved."""
 
 
 class Held(Protocol):
@@ -45,7 +48,9 @@ class Held(Protocol):
     @property
     def is_lost(self) -> bool: ...
 
-    async def settle(self, op: str, *, delay_s: float = 0.0, consumer: str = "") -> Answer:
+    async def settle(
+        self, op: str, *, delay_s: float = 0.0, consumer: str = "", stale: int = 0
+    ) -> Answer:
         """`ack`, `retry`, `release`, `bury` or `extend`."""
 
 
@@ -67,7 +72,9 @@ class SdkHeld:
     def is_lost(self) -> bool:
         return self._lease.is_lost
 
-    async def settle(self, op: str, *, delay_s: float = 0.0, consumer: str = "") -> Answer:
+    async def settle(
+        self, op: str, *, delay_s: float = 0.0, consumer: str = "", stale: int = 0
+    ) -> Answer:
         lease = self._lease
         ways: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "ack": lease.ack,
@@ -91,9 +98,11 @@ class HttpHeld:
         self.until_ms: int = told["until_ms"]
         self.is_lost = False  # nothing signals it
 
-    async def settle(self, op: str, *, delay_s: float = 0.0, consumer: str = "") -> Answer:
-        """`consumer` is the name of another consumer, under which the call must be refused."""
-        named: dict[str, Any] = {"id": self._id, "version": self.version}
+    async def settle(
+        self, op: str, *, delay_s: float = 0.0, consumer: str = "", stale: int = 0
+    ) -> Answer:
+        """Under the name of another consumer, or under a stale version, the call must be refused."""
+        named: dict[str, Any] = {"id": self._id, "version": stale or self.version}
         if op in ("retry", "release", "extend"):
             named["delay_ms"] = max(20, int(delay_s * 1000))
         elif op == "bury":
@@ -130,10 +139,13 @@ class Hand:
         self.program = program
         self.consumer = consumer
         self.lease_s: float = program.given["lease_s"]
+        self.settled_s = _SETTLED_S
         self.chance = random.Random(f"{program.given['seed']} {program.recorder.process}")
         self._recorder = program.recorder
         self._taken = 0
         self._works: set[asyncio.Task[None]] = set()
+        self._stream: ConsumerStream | None = None
+        self._address, self._moved_s = "", 0.0
 
     def took(self, **fields: Any) -> str:
         """Records a delivery; returns its name."""
@@ -155,7 +167,31 @@ class Hand:
             redelivered=lease.redelivered,
             group=lease.producer_group,
             content=digest(lease.body, lease.key),
+            broker=self._broker_of(lease),
         )
+
+    def _broker_of(self, lease: AsyncLease) -> int | None:
+        """The number of the broker that delivered a lease, if that is certain."""
+        brokers: list[str] = self.program.given.get("brokers", [])
+        stream = lease._stream  # a lease does not say where it comes from
+        if stream is not self._stream:
+            self._stream = stream
+            follower = asyncio.create_task(self._follow(stream))
+            self._works.add(follower)
+            follower.add_done_callback(self._works.discard)
+        self._look(stream)
+        is_certain = time.monotonic() > self._moved_s + self.settled_s
+        return brokers.index(self._address) if is_certain and self._address in brokers else None
+
+    async def _follow(self, stream: ConsumerStream) -> None:
+        """Notes when a stream moves to another broker."""
+        while stream is self._stream:
+            self._look(stream)
+            await asyncio.sleep(_LOOK_EVERY_S)  # a move sends no signal
+
+    def _look(self, stream: ConsumerStream) -> None:
+        if stream.address != self._address:
+            self._address, self._moved_s = stream.address, time.monotonic()
 
     def begin(self, topic: str, delivery: str, held: Held) -> None:
         """Works on a message concurrently with others."""
@@ -198,7 +234,7 @@ class Hand:
 
     async def _work(self, topic: str, delivery: str, held: Held) -> None:
         chance, settle = self.chance, self.settle
-        if topic == self.program.given["topics"][1]:  # the topic of poison messages
+        if self._is_poison(topic):
             await settle(delivery, held, "retry", delay_s=chance.uniform(0, 0.5))
             return
         await asyncio.sleep(chance.choice((0.0, 0.0, chance.uniform(0, 0.2))))
@@ -206,6 +242,14 @@ class Hand:
             await settle(delivery, held, "ack")
         else:
             await self._settle_somehow(delivery, held)
+
+    def _is_poison(self, topic: str) -> bool:
+        """Whether no consumer can handle its messages. In the end it can.
+
+        Brokers serve a consumer that always fails with single messages, further and further apart, so that a
+        topic without any other consumer would not be drained.
+        """
+        return bool(topic == self.program.given["topics"][1]) and not self.program.calm
 
     async def _settle_somehow(self, delivery: str, held: Held) -> None:
         chance, settle = self.chance, self.settle
@@ -222,8 +266,11 @@ class Hand:
                 for _ in range(chance.randrange(1, 4)):
                     least = chance.choice((1.0, 1.0, 1.0, 0.8))  # sometimes it shortens the lease
                     longer_s = self.lease_s * chance.uniform(least, 1.5)
+                    before = held.version
                     if (await settle(delivery, held, "extend", delay_s=longer_s)).outcome != DONE:
                         break
+                    if isinstance(held, HttpHeld):
+                        await settle(delivery, held, "ack", stale=before)
                     await self.linger(delivery, held, chance.uniform(0, self.lease_s / 2))
                 await settle(delivery, held, "ack")
             case "late":
@@ -243,9 +290,8 @@ class Hand:
     async def handle(self, lease: AsyncLease) -> None:
         """A worker's handler: it may run longer than its lease, which the worker renews."""
         delivery, held, chance = self.took_lease(lease), SdkHeld(lease), self.chance
-        poison = lease.topic == self.program.given["topics"][1]
         calm = self.program.calm
-        if poison or (not calm and chance.random() < 0.08):
+        if self._is_poison(lease.topic) or (not calm and chance.random() < 0.08):
             self.unseen(delivery, held, "retry")
             raise ValueError("a handler that fails")
         if not calm and chance.random() < 0.25:
@@ -258,7 +304,9 @@ class Hand:
 
 async def by_hand(hand: Hand, topics: list[str]) -> None:
     """Subscribes, again after each interruption; ends when another process takes its name."""
-    client = AsyncClient(hand.program.given["grpc"], timeout=_TIMEOUT_S)
+    client = AsyncClient(
+        hand.program.given["grpc"], timeout=_TIMEOUT_S, rack=hand.program.given["rack"]
+    )
     while True:
         try:
             stream = await client.subscribe(
@@ -282,10 +330,12 @@ async def by_hand(hand: Hand, topics: list[str]) -> None:
 
 async def by_worker(hand: Hand, topics: list[str]) -> None:
     """Serves by a `Worker`; ends when another process takes its name."""
+    hand.settled_s = hand.lease_s  # leases wait until a handler is free
     while True:
         worker = Worker(
             hand.program.given["grpc"],
             consumer=hand.consumer,
+            rack=hand.program.given["rack"],
             concurrency=_CONCURRENCY,
             lease=hand.lease_s,
             retry=Retry(base=0.1, cap=0.5),

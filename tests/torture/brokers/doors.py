@@ -27,6 +27,7 @@ from chronoline.core.errors import (
     TooMuch,
     TopicExists,
     TopicNotFound,
+    TopicNotReady,
 )
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import BaseOutcome, Outcome
@@ -112,7 +113,7 @@ def answer_of(error: ChronolineError | httpx.HTTPError) -> Answer:
             return Answer(REFUSED, "topic_not_found")
         case TopicExists():
             return Answer(REFUSED, "topic_exists")
-        case BrokerUnavailable() | StoreUnavailable() | TooMuch():
+        case BrokerUnavailable() | StoreUnavailable() | TooMuch() | TopicNotReady():
             return Answer(REFUSED, "unavailable")
         case _ if isinstance(error, _NEVER_LEFT):
             return Answer(REFUSED, "unavailable")

@@ -2,7 +2,8 @@
 
 Each rule is a function from the history, or one message of it, to violations. A call without a recorded
 outcome, or with an unknown one, may have happened at any time since it began, or not at all: no rule counts
-it as done or as refused.
+it as done or as refused. The statuses at single milliseconds (5) are no matter of a history: the tests of the
+engines have them.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ STARVED = "13 due message not served"
 OLD_VERSION_RETURNED = "14 lease returned under an old version"
 WRONG_CLOCK = "16 written by a clock beyond the bound"
 DROPPED_RETURNED = "19 message of a deleted topic came back"
+NO_TOPIC = "20 done on a topic that was not created"
 REFUSED_HAPPENED = "36 refused change happened"
 DONE_UNSEEN = "36 done change is not visible"
 ATTEMPTS = "36 attempts counted wrong"
@@ -125,7 +127,7 @@ def _versions(history: History, message: Message) -> Found:
 
 
 def _fencing(history: History, message: Message) -> Found:
-    """2: a holder of an older version than another's is refused."""
+    """2: a holder of an older version than another's, or than its own, is refused."""
     for delivery, call in message.settlings(*SETTLING, "extend"):
         if not call.done or call.version is None:
             continue
@@ -133,6 +135,10 @@ def _fencing(history: History, message: Message) -> Found:
             newest = other.view(call.began_ms).version
             if other is not delivery and other.at_ms < call.began_ms and newest > call.version:
                 yield STALE_SUCCESS, f"{call} under v{call.version}, after {other}"
+    for delivery in message.deliveries:
+        for call in delivery.calls:
+            if call.done and call.asked.get("stale"):
+                yield STALE_SUCCESS, f"{call} under v{call.asked['stale']} of {delivery}"
 
 
 def _overlaps(history: History, message: Message) -> Found:
@@ -260,8 +266,9 @@ def _returned(history: History, message: Message) -> Found:
             continue
         before, after = sorted((one, two), key=lambda each: history.began.get(each.process, 0))
         older = after.version <= before.version and before.at_ms < after.at_ms
-        # Two concurrent processes take the lease from each other.
-        if older and not history.rivals(after, after.at_ms, after.at_ms):
+        # Two concurrent processes take the lease from each other, each time under a new version.
+        same = after.version == before.version
+        if older and (same or not history.rivals(after, after.at_ms, after.at_ms)):
             yield OLD_VERSION_RETURNED, f"{before}, then {after}"
 
 
@@ -499,6 +506,26 @@ def _deleted_topics(history: History, message: Message) -> Found:
                         yield STALE_SUCCESS, f"{drop}, then {call} of {delivery}"
 
 
+def _existing_topics(history: History, message: Message) -> Found:
+    """20: a call is done on a topic after its creation began; on a deleted one, after the next creation."""
+    creations = [
+        call for call in history.of_topic("create_topic", message.topic) if not call.refused
+    ]
+    if not creations:
+        return
+    gaps = [(-math.inf, min(call.began_ms for call in creations))]
+    for drop in history.of_topic("drop_topic", message.topic):
+        later = [each.began_ms for each in creations if each.last_ms > drop.began_ms]
+        next_ms = min(later, default=math.inf)
+        if drop.done and next_ms > drop.ended_ms:
+            gaps.append((drop.ended_ms, next_ms))
+    settled = [call for delivery in message.deliveries for call in delivery.own_calls]
+    for call in (*message.calls, *settled):
+        for begin_ms, end_ms in gaps:
+            if call.done and begin_ms < call.began_ms and call.ended_ms < end_ms:
+                yield NO_TOPIC, f"{call}, without a topic from {begin_ms:.0f} to {end_ms:.0f}"
+
+
 _RULES = (
     _versions,
     _fencing,
@@ -517,4 +544,5 @@ _RULES = (
     _attempts,
     _rows,
     _deleted_topics,
+    _existing_topics,
 )

@@ -49,9 +49,14 @@ class Call:
         """The version that it made; for a call on a lease, the version of the lease."""
         return self.told.get("version")
 
+    @property
+    def last_ms(self) -> float:
+        """The last moment at which it may have happened; of unknown outcome, at any time after its answer."""
+        return math.inf if self.outcome == UNKNOWN else self.ended_ms
+
     def overlaps(self, begin_ms: float, end_ms: float) -> bool:
         """Whether it may have happened between two moments."""
-        return not self.refused and self.began_ms < end_ms and self.ended_ms > begin_ms
+        return not self.refused and self.began_ms < end_ms and self.last_ms > begin_ms
 
     def __str__(self) -> str:
         ended = "?" if math.isinf(self.ended_ms) else f"{self.ended_ms:.0f}"
@@ -84,6 +89,8 @@ class Delivery:
     content: str
     at_ms: float
     views: list[View]
+    broker: int | None = None
+    """The broker that delivered it, if that is known."""
     calls: list[Call] = field(default_factory=list)
     lost: View | None = None
     """When its holder learned of its loss."""
@@ -110,8 +117,12 @@ class Delivery:
 
     @property
     def own_calls(self) -> Iterator[Call]:
-        """The calls of its holder under its own name."""
-        return (call for call in self.calls if not call.asked.get("consumer"))
+        """The calls of its holder under its own name and the version that it knows."""
+        return (
+            call
+            for call in self.calls
+            if not (call.asked.get("consumer") or call.asked.get("stale"))
+        )
 
     def __str__(self) -> str:
         return f"{self.name} v{self.version} at {self.at_ms:.0f} until {self.views[0].until_ms}"
@@ -303,6 +314,7 @@ class History:
             event["content"],
             at_ms,
             [View(at_ms, event["version"], event["until"])],
+            event.get("broker"),
         )
         self._deliveries[delivery.name] = delivery
         self._message(event["topic"], event["id"]).deliveries.append(delivery)

@@ -26,8 +26,8 @@ Report = Callable[[str], None]
 Begins = Callable[[], None]
 Fault = Callable[[Begins], Awaitable[None]]
 
-_DRAIN_S = 30.0
 _WARM_UP_S = 1.0
+_PATIENCE_S = 30.0
 _LOOK_EVERY_S = 0.3
 _TWIN_S = 10.0
 """A twin that has not started by then is ignored."""
@@ -64,7 +64,7 @@ async def _play(stages: list[Stage], seconds: float, report: Report) -> None:
             group.create_task(Director(stage, report).play(seconds))
 
 
-class _NotNow(Exception):
+class NotNow(Exception):
     """The fault has no target at the moment."""
 
 
@@ -73,6 +73,10 @@ class Director:
 
     together_s = _STALL_S
     """The time for which a consumer and its twin both run."""
+    drain_s = 30.0
+    """The longest time in which consumers drain the topics."""
+    wanted_faults: frozenset[str] = frozenset()
+    """A run goes on until it has had these."""
 
     def __init__(self, stage: Stage, report: Report) -> None:
         self._stage = stage
@@ -80,6 +84,8 @@ class Director:
         self._tell = report
         self._under_way: set[asyncio.Task[None]] = set()
         self._busy: set[str] = set()
+        self._begun: set[str] = set()
+        self._postponed: list[tuple[str, Fault]] = []
         self._errors: list[BaseException] = []
 
     async def play(self, seconds: float) -> None:
@@ -96,7 +102,7 @@ class Director:
         stage.calm.touch()
         await stage.mend()
         self._report("everything is mended, consumers drain the topics")
-        await stage.drain(_DRAIN_S)
+        await stage.drain(self.drain_s)
         await stage.close()
 
     def _add_consumers(self) -> None:
@@ -117,14 +123,17 @@ class Director:
         end = time.monotonic() + seconds
         deck: list[tuple[str, Fault]] = []
         faults = self._faults()
-        every_s = min(1.5, max(0.6, seconds / len(faults)))
-        while time.monotonic() < end:
+        every_s = min(1.5, max(0.6, seconds / max(1, len(faults))))
+        while time.monotonic() < end or self._lacks_faults(end):
             if not deck:
                 deck = self._deck(faults)
-            name, fault = deck.pop()
-            task = asyncio.create_task(self._bring_about(name, fault))
-            self._under_way.add(task)
-            task.add_done_callback(self._ended)
+            deck += self._postponed
+            self._postponed.clear()
+            if deck:
+                name, fault = deck.pop()
+                task = asyncio.create_task(self._bring_about(name, fault))
+                self._under_way.add(task)
+                task.add_done_callback(self._ended)
             await asyncio.sleep(every_s * self._chance.uniform(0.5, 1.5))
             self._keep_running()
         while self._under_way:
@@ -133,16 +142,23 @@ class Director:
         for error in self._errors:
             raise error
 
+    def _lacks_faults(self, end: float) -> bool:
+        lacking = (self.wanted_faults & self._faults().keys()) - self._begun
+        return bool(lacking) and time.monotonic() < end + _PATIENCE_S
+
     async def _bring_about(self, name: str, fault: Fault) -> None:
         try:
             await fault(lambda: self._begins(name))
-        except _NotNow:
+        except NotNow:
             self._report(f"{name}: not now")
+            if name in self.wanted_faults:
+                self._postponed.append((name, fault))
 
     def _report(self, text: str) -> None:
         self._tell(f"{self._stage.name}: {text}")
 
     def _begins(self, name: str) -> None:
+        self._begun.add(name)
         self._stage.recorder.fault(name, stage=self._stage.name)
         self._report(name)
 
@@ -150,14 +166,14 @@ class Director:
         """Returns the place of a working process; starting ones are left alone."""
         ready = [number for number, child in enumerate(children) if child.ready]
         if not ready:
-            raise _NotNow
+            raise NotNow
         return self._chance.choice(ready)
 
     @contextmanager
     def _alone(self, what: str) -> Iterator[None]:
         """One fault at a time."""
         if what in self._busy:
-            raise _NotNow
+            raise NotNow
         self._busy.add(what)
         try:
             yield
@@ -263,7 +279,7 @@ class Director:
             if pause:
                 number = 0  # the consumer with leases, for which its broker goes on reserving
                 if not self._stage.consumers[0].ready:
-                    raise _NotNow
+                    raise NotNow
             begins()
             await self._stage.consumers[number].freeze()
             broker = self._stage.consumers[number].broker + other_broker

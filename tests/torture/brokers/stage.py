@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import socket
 import sqlite3
@@ -27,12 +26,14 @@ from chronoline.runtime.child_process import LineProcess, free_ports
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.servers.faketime import FakeTime
 from tests.torture.brokers.doors import answer_of, digest
+from tests.torture.environment import child_environment
 from tests.torture.history import DONE, Recorder
 
 LEASE_S = 2.5
 _ROOT = Path(__file__).parents[3]
 _LOOK_EVERY_S = 0.02
 _PATIENCE_S = 60.0
+_REACHED_S = 0.1
 SETTINGS = ("patience_ms=1s", "limits.ping_timeout_ms=8s")
 _DEDUPE = timedelta(days=1)
 """Longer than any run: no id becomes free again."""
@@ -94,7 +95,7 @@ class Child:
         self._process = LineProcess(
             command,
             log_path=self._folder / f"{self.base}.log",
-            environment={**os.environ, **self.environment},
+            environment={**child_environment(), **self.environment},
             cwd=_ROOT,
             reads_output=False,
         )
@@ -184,7 +185,7 @@ class Stage:
             if number == 0 and self.wall is not None:
                 broker.environment = self.wall.environment
             self._ports.append(free_ports(2))
-            broker.is_up = partial(listens, self._ports[-1][0])
+            broker.is_up = partial(listens, self.own_address(number))
             self.brokers.append(broker)
             self.start_broker(number)
 
@@ -217,6 +218,15 @@ class Stage:
     def own_address(self, number: int) -> str:
         """Returns the address of a broker's own gRPC."""
         return self.addresses(number)[0]
+
+    def rack_of(self, number: int) -> str:
+        """The rack of a broker, and of the consumers whose first broker it is."""
+        return ""
+
+    @property
+    def advertised(self) -> list[str]:
+        """The addresses by which clients know the brokers of a cluster, in the order of their numbers."""
+        return []
 
     async def answering(self, number: int) -> None:
         """Waits until a broker answers; starts it if it has ended."""
@@ -255,7 +265,12 @@ class Stage:
 
     def start_consumer(self, consumer: Child) -> None:
         self._start_program(
-            consumer, "consumer", lease_s=LEASE_S, consumers=dict(consumer.consumers)
+            consumer,
+            "consumer",
+            lease_s=LEASE_S,
+            consumers=dict(consumer.consumers),
+            rack=self.rack_of(consumer.broker),
+            brokers=self.advertised,
         )
 
     def add_twin(self, number: int, broker: int) -> Child:
@@ -264,7 +279,7 @@ class Stage:
         self._twins += 1
         name = f"{self.name}-twin{self._twins}"
         twin = Child(self.recorder, self.folder, name, dict(old.consumers))
-        twin.broker = broker
+        twin.broker = broker % self.brokers_wanted
         self.consumers[number] = twin
         self.ghosts.append(old)
         self.start_consumer(twin)
@@ -408,6 +423,9 @@ def _rows(store: str) -> Iterator[Any]:
         yield from file.execute(query)
 
 
-def listens(port: int) -> bool:
+def listens(address: str) -> bool:
+    """Whether a broker accepts connections, and its clients reach it."""
+    host, _, port = address.rpartition(":")
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        probe.settimeout(_REACHED_S)
+        return probe.connect_ex((host, int(port))) == 0

@@ -175,14 +175,14 @@ class Tale(list[Event]):
             if not names & about:
                 continue
             names |= {event.get(each) for each in ("delivery", "call")} - {None}
-            op = self._op(event)
+            op = self.op(event)
             if event.kind == kind and all(
                 (op if name == "op" else event.get(name)) == value for name, value in wanted.items()
             ):
                 found.append(place)
         return found[nth]
 
-    def _op(self, event: Event) -> Any:
+    def op(self, event: Event) -> Any:
         call = event.get("call")
         ops = (each["op"] for each in self if each.kind == CALL and each["call"] == call)
         return next(ops, None)
@@ -238,6 +238,10 @@ def _stale_success(tale: Tale) -> None:
     )
     told = replace(late, kind=OUTCOME, fields={"call": "one.1:99", "reason": ""})
     tale.add(told, after=late, outcome=DONE, version=given["version"], until=given["until"])
+
+
+def _stale_version_of_its_own(tale: Tale) -> None:
+    tale.change("extended", CALL, op="ack", stale=tale.event("extended", DELIVERY)["version"])
 
 
 def _version_twice(tale: Tale) -> None:
@@ -358,6 +362,20 @@ def _old_version_returned(tale: Tale) -> None:
     tale.change("left", DELIVERY, 1, version=tale.event("left", DELIVERY)["version"])
 
 
+def _same_version_returned(tale: Tale) -> None:
+    tale.change("left", DELIVERY, 1, version=tale.event("left", DELIVERY)["version"])
+
+
+def _topic_missing(tale: Tale) -> None:
+    """A create is done between the deletion of its topic and the next creation."""
+    dropped = next(
+        event for event in tale if event.kind == OUTCOME and tale.op(event) == "drop_topic"
+    )
+    tale.add_call(
+        "create", after=dropped, topic=_FLEETING, id="between", group=_GROUP, due=0, content=""
+    )
+
+
 def _dropped_returned(tale: Tale) -> None:
     created = tale.event("dropped", CALL, op="create")
     given = tale.event("fresh", DELIVERY)
@@ -410,6 +428,7 @@ def _version_went_back(tale: Tale) -> None:
 _INJECTIONS: Sequence[tuple[Callable[[Tale], None], str]] = [
     (_version_went_back, rules.VERSION_WENT_BACK),
     (_stale_success, rules.STALE_SUCCESS),
+    (_stale_version_of_its_own, rules.STALE_SUCCESS),
     (_version_twice, rules.VERSION_TWICE),
     (_two_changes, rules.TWO_CHANGES),
     (_overlap, rules.OVERLAP),
@@ -435,7 +454,9 @@ _INJECTIONS: Sequence[tuple[Callable[[Tale], None], str]] = [
     (_starved, rules.STARVED),
     (_wrong_clock, rules.WRONG_CLOCK),
     (_old_version_returned, rules.OLD_VERSION_RETURNED),
+    (_same_version_returned, rules.OLD_VERSION_RETURNED),
     (_dropped_returned, rules.DROPPED_RETURNED),
+    (_topic_missing, rules.NO_TOPIC),
     (_refused_happened, rules.REFUSED_HAPPENED),
     (_done_unseen, rules.DONE_UNSEEN),
     (_retry_not_counted, rules.ATTEMPTS),
@@ -469,6 +490,18 @@ def test_every_rule_has_an_injection() -> None:
         if name.isupper() and isinstance(value, str) and value[0].isdigit()
     }
     assert named == {rule for _, rule in _INJECTIONS}
+
+
+def test_unknown_outcome_may_come_true_later(good: list[Event]) -> None:
+    """A replacement that was not answered waits in a broker without its store, and is made after an ack."""
+    tale = Tale(good)
+    made, given = tale.event("acked", OUTCOME, op="create"), tale.event("acked", DELIVERY)
+    acked, version = tale.event("acked", OUTCOME, op="ack"), given["version"] + 2
+    asked = {name: given[name] for name in ("topic", "id", "group", "due")}
+    tale.add_call("replace", after=made, outcome=UNKNOWN, content="other", **asked)
+    tale.add(given, after=acked, delivery="one.1/ada/99", version=version, content="other")
+    tale.change("acked", "row", version=version + 1)
+    assert judge(tale) == []
 
 
 def test_unknown_outcome_is_neither_done_nor_refused(good: list[Event]) -> None:

@@ -1,7 +1,8 @@
 """The invariants of a cluster, judged on a recorded history: those of `brokers`, and of several brokers.
 
 A broker without etcd grants no leases (15), and one consumer name is served at one place (18). That every
-bucket has a consumer (17) shows in the drain: a message of a forgotten range is not served (13).
+bucket has a consumer (17) shows in the drain: a message of a forgotten range is not served (13). A broker
+without its store cannot grant leases (15), since the store writes them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tests.torture.brokers.judge import judge as judge_messages
-from tests.torture.brokers.model import Delivery, History
+from tests.torture.brokers.model import Delivery, History, Message
 from tests.torture.brokers.stage import LEASE_S
 from tests.torture.cluster.stage import TTL_MS
 from tests.torture.history import Event, Violation
@@ -54,15 +55,29 @@ def _granted_without_etcd(history: History, events: Sequence[Event]) -> Iterator
     for message in history.messages.values():
         for delivery in message.deliveries:
             for cut in cuts:
-                if _may_be_of(history, delivery, cut) and _is_granted_in(history, delivery, cut):
+                if (
+                    _is_of(history, delivery, cut)
+                    and _is_granted_in(history, delivery, cut)
+                    and not _is_resumed(message, delivery)
+                ):
                     yield f"{message}: {delivery}, cut from {cut.begin_ms:.0f} to {cut.end_ms:.0f}"
 
 
-def _may_be_of(history: History, delivery: Delivery, cut: Cut) -> bool:
+def _is_of(history: History, delivery: Delivery, cut: Cut) -> bool:
     """Whether the delivery surely came from the cut broker: a poll goes to one broker alone."""
     if cut.broker is None:
         return True
-    return delivery.door == "http" and history.broker_of.get(delivery.process) == cut.broker
+    if delivery.door == "http":
+        return history.broker_of.get(delivery.process) == cut.broker
+    return delivery.broker == cut.broker
+
+
+def _is_resumed(message: Message, delivery: Delivery) -> bool:
+    """Whether the consumer may have had this lease before: without etcd held leases go on."""
+    return any(
+        other.consumer == delivery.consumer and other.version < delivery.version
+        for other in message.deliveries
+    )
 
 
 def _is_granted_in(history: History, delivery: Delivery, cut: Cut) -> bool:
@@ -83,7 +98,7 @@ def _served_twice(history: History) -> Iterator[str]:
     served: dict[str, list[Delivery]] = defaultdict(list)
     for message in history.messages.values():
         for delivery in message.deliveries:
-            if delivery.door == "grpc":
+            if delivery.door == "grpc" and _is_granted_anew(history, message, delivery):
                 served[delivery.consumer].append(delivery)
     for consumer, deliveries in served.items():
         deliveries.sort(key=_lease_began_ms)
@@ -94,6 +109,22 @@ def _served_twice(history: History) -> Iterator[str]:
             if last - first < _SPAN_MS:
                 yield f"{consumer!r}: {_MOST_SWITCHES + 1} switches from {first:.0f} to {last:.0f}"
                 break
+
+
+def _is_granted_anew(history: History, message: Message, delivery: Delivery) -> bool:
+    """Whether the lease was granted to this very process.
+
+    A process that takes a name over resumes its live leases, which keep their ends. They would count as
+    granted among the deliveries of the process that had the name before.
+    """
+    if _lease_began_ms(delivery) < history.began.get(delivery.process, 0):
+        return False
+    return not any(
+        other.consumer == delivery.consumer
+        and other.process != delivery.process
+        and other.version <= delivery.version
+        for other in message.deliveries
+    )
 
 
 def _cuts(history: History, events: Sequence[Event]) -> Iterator[Cut]:

@@ -1,8 +1,12 @@
 """Three brokers of a cluster, with producers and consumers, under faults in turn.
 
 The faults of a cluster come first, then those of the scene `brokers`, in random order: brokers are killed,
-frozen past their sessions, and cut off from etcd, from PostgreSQL or from their clients; etcd is stopped. At
-the end everything is repaired, consumers drain the topics, and the rows that are left are recorded.
+frozen past their sessions, and cut off from etcd, from PostgreSQL or from their clients; etcd is stopped, or
+its leader killed. At the end everything is repaired, consumers drain the topics, and the rows that are left
+are recorded.
+
+A cut ends connections, or loses all that is sent without a word. In a long run etcd has three members, and
+each broker a network namespace, if that can be made; else a proxy keeps silent.
 """
 
 from __future__ import annotations
@@ -11,33 +15,63 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
+import grpc
+
 from chronoline.testing.postgres import PostgresServer
-from tests.torture.brokers.scene import Begins, Director, Fault, Report
-from tests.torture.cluster.stage import PARTS, TTL_MS, ClusterStage
+from tests.torture.brokers.scene import Begins, Director, Fault, NotNow, Report
+from tests.torture.cluster.namespaces import PARTS
+from tests.torture.cluster.planted import DEFECTS, Defect
+from tests.torture.cluster.stage import TTL_MS, ClusterStage
 from tests.torture.history import Recorder
 
 _PAST_SESSION_S = TTL_MS / 1000 * 2.25
 """Long enough that the session of a broker has ended."""
 _BROKERS = 3
+_MEMBERS = 3
+_LONG_S = 30.0
+"""A run of this length has an etcd of several members, and namespaces."""
+_SILENT = 0.5
+_WANTED = frozenset(
+    {
+        "freeze a broker past its session",
+        "stop etcd",
+        "kill -9 a broker",
+        "drop a topic and create it again",
+    }
+)
+"""The faults of the shortest run, besides a cut of each part."""
+_WITHOUT_LEADER_S = 3.0
+"""Longer than an election."""
 
 
 def run(folder: Path, *, seconds: float, seed: int, report: Report, planted: str = "") -> None:
-    """Records a history of about `seconds`, and of the rows that are left."""
+    """Records a history of about `seconds`, and of the rows that are left.
+
+    All brokers have the `planted` defect, and the run has the faults in which it shows.
+    """
+    defect = DEFECTS[planted] if planted else None
+    is_long = seconds >= _LONG_S and defect is None
     recorder = Recorder(folder, "director")
     stage = ClusterStage(
         "cluster",
         folder,
         recorder,
         seed,
-        brokers_wanted=_BROKERS,
+        brokers_wanted=_BROKERS if defect is None else defect.brokers,
         postgres=PostgresServer(folder / "postgres"),
         planted=planted,
+        etcd_members=_MEMBERS if is_long else 1,
+        in_namespaces=is_long,
     )
     try:
-        asyncio.run(ClusterDirector(stage, report).play(seconds))
+        asyncio.run(ClusterDirector(stage, report, defect).play(seconds))
     finally:
         stage.abandon()
         recorder.close()
+
+
+def _cut_fault(part: str, *, silently: bool) -> str:
+    return f"cut a broker off from {part}{', silently' if silently else ''}"
 
 
 class ClusterDirector(Director):
@@ -45,38 +79,56 @@ class ClusterDirector(Director):
 
     together_s = 4.0  # a name that is served twice shows in the deliveries of both
 
-    def __init__(self, stage: ClusterStage, report: Report) -> None:
+    def __init__(self, stage: ClusterStage, report: Report, defect: Defect | None = None) -> None:
         super().__init__(stage, report)
         self._cluster = stage
+        self._defect = defect
+        if defect is None:
+            silent = {part: self._chance.random() < _SILENT for part in PARTS}
+            cuts = (_cut_fault(part, silently=each) for part, each in silent.items())
+            self.wanted_faults = _WANTED | {*cuts}
+        else:
+            self.drain_s = defect.drain_s
 
     def _add_consumers(self) -> None:
+        if self._cluster.brokers_wanted == 1:
+            self._cluster.add_consumer(hand="ada", fleeting="bob", worker="cleo", http="dan")
+            return
         self._cluster.add_consumer(hand="ada", fleeting="bob")
         self._cluster.add_consumer(worker="cleo", http="dan")
         self._cluster.add_consumer(hand="eve", http="fay")
 
     def _own_faults(self) -> dict[str, Fault]:
-        cuts: dict[str, Fault] = {
-            f"cut a broker off from {part}": partial(self._cut, part=part) for part in PARTS
+        cuts = {
+            _cut_fault(part, silently=silently): partial(self._cut, part=part, silently=silently)
+            for part in PARTS
+            for silently in (True, False)
+            if silently or part != "clients" or not self._cluster.namespaces
         }
-        return {
+        own: dict[str, Fault] = {
             **cuts,
             "freeze a broker past its session": self._freeze_past_session,
             "stop etcd": self._stop_etcd,
         }
+        if self._cluster.etcd_members > 1:
+            own["kill etcd's leader"] = self._kill_leader
+        return own
 
     def _faults(self) -> dict[str, Fault]:
-        return {**super()._faults(), **self._own_faults()}
+        faults = {**super()._faults(), **self._own_faults()}
+        return (
+            faults if self._defect is None else {each: faults[each] for each in self._defect.faults}
+        )
 
     def _deck(self, faults: dict[str, Fault]) -> list[tuple[str, Fault]]:
-        """A short run has the faults of a cluster at least."""
-        own = self._own_faults()
-        return sorted(super()._deck(faults), key=lambda each: each[0] in own)
+        """All faults in a random order, the wanted ones before the others."""
+        return sorted(super()._deck(faults), key=lambda each: each[0] in self.wanted_faults)
 
-    async def _cut(self, begins: Begins, *, part: str) -> None:
+    async def _cut(self, begins: Begins, *, part: str, silently: bool) -> None:
         number = self._pick(self._cluster.brokers)
         with self._alone(f"{part} of {number}"):
             begins()
-            self._cluster.cut(number, part)
+            self._cluster.cut(number, part, silently=silently)
             await asyncio.sleep(_PAST_SESSION_S)
             self._cluster.heal(number, part)
 
@@ -87,6 +139,17 @@ class ClusterDirector(Director):
             await broker.freeze()
             await asyncio.sleep(_PAST_SESSION_S)
             broker.thaw()
+
+    async def _kill_leader(self, begins: Begins) -> None:
+        with self._alone("etcd"):
+            try:
+                leader = await self._cluster.leader()
+            except (TimeoutError, AssertionError, grpc.RpcError):  # it is being elected
+                raise NotNow from None
+            begins()
+            await self._cluster.stop_member(leader)
+            await asyncio.sleep(_WITHOUT_LEADER_S)
+            await self._cluster.start_members()
 
     async def _stop_etcd(self, begins: Begins) -> None:
         with self._alone("etcd"):

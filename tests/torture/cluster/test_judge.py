@@ -10,7 +10,6 @@ import pytest
 from tests.torture.brokers.judge import STARVED
 from tests.torture.brokers.stage import LEASE_S
 from tests.torture.cluster.judge import GRANTED_WITHOUT_ETCD, SERVED_TWICE, judge
-from tests.torture.cluster.planted import DEFECTS
 from tests.torture.history import CALL, DELIVERY, DONE, OUTCOME, Event
 
 _TOPIC = "cluster-main"
@@ -23,8 +22,8 @@ def event(kind: str, at_ms: float, process: str = "director", **fields: Any) -> 
     return Event(kind, process, at_ms, int(at_ms * 1e6), fields)
 
 
-def life(process: str, *consumers: str, broker: int = 0) -> Event:
-    return event("life", 0, who=process, state="running", consumers=consumers, broker=broker)
+def life(process: str, *consumers: str, broker: int = 0, at_ms: float = 0) -> Event:
+    return event("life", at_ms, who=process, state="running", consumers=consumers, broker=broker)
 
 
 def delivered(at_ms: float, process: str, consumer: str, *, door: str = "grpc") -> list[Event]:
@@ -49,6 +48,18 @@ def delivered(at_ms: float, process: str, consumer: str, *, door: str = "grpc") 
         event(CALL, at_ms + 1, process, call=f"a{id}", op="ack", **lease),
         event(OUTCOME, at_ms + 2, process, call=f"a{id}", outcome=DONE, reason="", **lease),
         event("row", 60_000, state="gone", ts=0, due=0, version=int(at_ms), **message),
+    ]
+
+
+def resumed(granted_ms: float, at_ms: float, process: str, consumer: str) -> list[Event]:
+    """The same message, delivered once more under the same lease and acked."""
+    _, _, given, ask, told, row = delivered(granted_ms, process, consumer)
+    later = {"delivery": f"{process}/again-{granted_ms:.0f}", "version": given["version"] + 1}
+    return [
+        event(DELIVERY, at_ms, process, **{**given.fields, **later}),
+        event(CALL, at_ms + 1, process, **{**ask.fields, **later}),
+        event(OUTCOME, at_ms + 2, process, **{**told.fields, **later}),
+        row,
     ]
 
 
@@ -107,12 +118,25 @@ def test_name_that_two_processes_use_in_turn_is_found() -> None:
     assert rules(history([twin], *once)) == set()
 
 
+@pytest.mark.parametrize("seen", [True, False], ids=["seen before", "under way before"])
+def test_resumed_leases_are_no_switches(seen: bool) -> None:
+    """A twin takes the name, and with it every second lease; these keep their ends."""
+    moments = [1_000 + 100 * turn for turn in range(10)]
+    took_over_ms = 2_000
+    kept = [delivered(at_ms, "one.1", "ada") for at_ms in moments[::2]]
+    lost = [delivered(at_ms, "one.1", "ada")[: 3 if seen else 2] for at_ms in moments[1::2]]
+    returned = [resumed(at_ms, took_over_ms, "twin.1", "ada") for at_ms in moments[1::2]]
+    twin = life("twin.1", "ada", broker=2, at_ms=took_over_ms - 50)
+    assert rules(history([twin], *kept, *lost, *returned)) == set()
+    # The twin gets new leases, and the first process, too.
+    turns = [
+        delivered(2_100 + 100 * turn, ("one.1", "twin.1")[turn % 2], "ada") for turn in range(10)
+    ]
+    assert rules(history([twin], *kept, *lost, *returned, *turns)) == {SERVED_TWICE}
+
+
 def test_message_of_a_forgotten_range_is_found() -> None:
     create = delivered(1_000, "one.1", "ada")[:2]
     message = {"topic": _TOPIC, "id": "1000", "group": "g", "content": "c"}
     row = event("row", 60_000, state="live", ts=996, due=996, version=996, **message)
     assert rules(history([*create, row])) == {STARVED}
-
-
-def test_planted_defects_have_their_rules() -> None:
-    assert {rule for _, rule in DEFECTS.values()} == {GRANTED_WITHOUT_ETCD, STARVED}

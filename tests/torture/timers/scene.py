@@ -23,6 +23,7 @@ import aiohttp
 from chronoline.node.local_nodes import TimerNodes
 from chronoline.runtime.child_process import free_addresses
 from tests.torture.__main__ import Report
+from tests.torture.environment import child_environment
 from tests.torture.history import DONE, REFUSED, UNKNOWN, Recorder
 from tests.torture.timers.judge import QUICK
 from tests.torture.timers.receivers import DEAD, FLAKY, SLOW, Receivers
@@ -142,7 +143,7 @@ class Stage:
         self._clients = clients
         self._rng = rng
         self._report = report
-        self._nodes = TimerNodes(folder, keeps_logs=True)
+        self._nodes = TimerNodes(folder, keeps_logs=True, environment=child_environment())
         addresses = free_addresses(4)
         self._staying, self._others = addresses[:2], addresses[2:]
         self._members = list(self._staying)
