@@ -9,8 +9,8 @@ from chronoline.core.change import lease_change
 from chronoline.core.errors import TopicNotFound
 from chronoline.core.message import Lease
 from chronoline.core.permissions import Operation, System
-from chronoline.stores.contract import Store
-from tests.stores.line import NOW, OWNERS, Line, MakeLine, new
+from chronoline.stores.contract import Recipient, Store
+from tests.stores.line import LEASE_MS, NOW, OWNERS, Line, MakeLine, new
 
 LEASE = Lease(id="leased", consumer="c", version=NOW + 1, until=NOW + 1_000)
 LATER = NOW + 500
@@ -22,6 +22,12 @@ CALLS: dict[str, Callable[[Line], object]] = {
     "reschedule": lambda line: line.reschedule(("a", LATER)),
     "cancel": lambda line: line.cancel("a"),
     "reserve": lambda line: line.reserve(),
+    "reserve_for": lambda line: line.store.reserve_for(
+        line.uid,
+        [Recipient(each, "", line.topic.all_buckets, 1) for each in ("c", "d")],
+        lease_ms=LEASE_MS,
+        now_ms=line.now,
+    ),
     "lease": lambda line: line.lease(("a", NOW)),
     "resume": lambda line: line.resume(),
     "extend": lambda line: line.extend(LEASE, LATER),
@@ -39,6 +45,7 @@ CALLS: dict[str, Callable[[Line], object]] = {
     "select_held": lambda line: line.store.select_held(line.uid, "c", limit=10),
     "select_owned": lambda line: line.store.select_owned(line.uid, OWNERS, limit=10),
     "next_ts": lambda line: line.next_ts(),
+    "next_times": lambda line: line.store.next_times(line.uid, [line.topic.all_buckets]),
     "count": lambda line: line.store.count(
         line.uid, line.topic.all_buckets, start=0, end=LATER, now_ms=NOW
     ),

@@ -65,6 +65,7 @@ METHODS: dict[str, Operation | None] = {
     "create": Operation.CREATE,
     "bodies": Operation.READ_BODY,
     "reserve": Operation.LEASE,
+    "reserve_for": Operation.LEASE,
     "lease": Operation.LEASE,
     "extend": Operation.EXTEND,
     "release": Operation.RELEASE,
@@ -78,7 +79,8 @@ METHODS: dict[str, Operation | None] = {
     "redrive": Operation.REDRIVE,
     "discard": Operation.DISCARD,
     # They hand out what the table's lines for leases allow already, or look without a body.
-    **dict.fromkeys(("resume", "select", "lookup", "select_held", "select_owned", "next_ts")),
+    **dict.fromkeys(("resume", "select", "lookup", "select_held", "select_owned")),
+    **dict.fromkeys(("next_ts", "next_times")),
     **dict.fromkeys(
         ("count", "forecast", "scan", "scan_held", "dead_letters", "watch", "clock_ms", "close")
     ),
@@ -272,7 +274,7 @@ def says_who(method: str) -> set[str]:
     parameters = signature(getattr(Store, method)).parameters
     ways: dict[str, Callable[[str], bool]] = {
         "producer": lambda name: name in ("producer_group", "messages"),
-        "consumer": lambda name: name in ("consumer", "leases"),
+        "consumer": lambda name: name in ("consumer", "recipients", "leases"),
         "anyone": lambda name: name == "actor",
     }
     return {way for way, fits in ways.items() if any(map(fits, parameters))}
