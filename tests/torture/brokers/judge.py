@@ -103,9 +103,9 @@ def _lives_at(history: History, message: Message, delivery: Delivery, at_ms: flo
 
 
 def _came_too_late(history: History, message: Message, delivery: Delivery) -> bool:
-    """Whether its lease had ended at the delivery: a poll that was read late."""
-    least_ms, _ = history.ahead_ms(message.topic, delivery.at_ms, delivery.at_ms)
-    return delivery.views[0].until_ms - least_ms <= delivery.at_ms
+    """Whether its lease had ended at the delivery, by one of the clocks: a poll that was read late."""
+    _, most_ms = history.ahead_ms(message.topic, delivery.at_ms, delivery.at_ms)
+    return delivery.views[0].until_ms - most_ms <= delivery.at_ms
 
 
 def _versions(history: History, message: Message) -> Found:
