@@ -25,11 +25,11 @@ def test_frozen_worker_stops_no_other_and_is_replaced(
         settings = scene.settings(ranges=2, hold_ms=1_500, reserve_ahead_ms=400)
         with Pipe(settings, spark) as pipe:
             until(lambda: len({each.share for each in _serving(pipe, scene)}) == 2, "both serve")
+            holder: list[tuple[LaneTask, psutil.Process]] = []
             tags = scene.send_all(spread(scene, "m", over(8_000, 1_600)))
             scene.wait_out(tags[:200])
-            first = min(_serving(pipe, scene), key=lambda each: each.turn)
-            frozen = psutil.Process(int(first.process.rpartition(":")[2]))
-            frozen.suspend()
+            until(lambda: _freeze_a_holder(pipe, scene, holder), "a task that holds messages")
+            first, frozen = holder[0]
             try:
                 scene.wait_out(tags)  # those that it held, and those of its piece, by the others
                 assert frozen.status() == psutil.STATUS_STOPPED
@@ -52,6 +52,22 @@ def test_frozen_worker_stops_no_other_and_is_replaced(
 
 def _serving(pipe: Pipe, scene: Scene) -> list[LaneTask]:
     return [each for each in lane_tasks(scene.store, pipe.topic) if each.serves(now_ms())]
+
+
+def _freeze_a_holder(
+    pipe: Pipe, scene: Scene, holder: list[tuple[LaneTask, psutil.Process]]
+) -> bool:
+    """Freezes the process of a task, if it holds messages then: others take them over."""
+    task = min(_serving(pipe, scene), key=lambda each: each.turn, default=None)
+    if task is None:
+        return False
+    process = psutil.Process(int(task.process.rpartition(":")[2]))
+    process.suspend()
+    if scene.store.select_held(pipe.topic.uid, task.name, limit=1).messages:
+        holder.append((task, process))
+    else:
+        process.resume()
+    return bool(holder)
 
 
 def _has_begun(pipe: Pipe, scene: Scene, before: LaneTask) -> bool:
