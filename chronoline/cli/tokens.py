@@ -6,24 +6,40 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
 from chronoline.cli.node import Data, load
 from chronoline.cli.options import Config
+from chronoline.cli.output import print_table, printable
+from chronoline.core.units import parse_duration_ms
+from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.timestamps import show_moment
 
 if TYPE_CHECKING:
-    from chronoline.broker.auth import Tokens
+    from chronoline.broker.tokens import TokenRecord, Tokens
 
 app = typer.Typer(
     name="token",
     help="""Tokens, which clients show to a broker.
 
-    chronoline token create billing
+    chronoline token create ops
+    chronoline token create billing --right 'produce:orders-*:billing'
     chronoline token list
     chronoline token revoke billing
 
     They are in the node's folder, hashed: run this where the node runs. The
     node notices changes by itself. As soon as one exists, every client needs
     one, on this machine too.
+
+    A token without --right may do everything. A right is a kind, topics and
+    names, in which * stands for any characters:
+
+    produce:TOPICS:GROUPS     send as such a producer group
+    consume:TOPICS:CONSUMERS  receive as such a consumer
+    observe:TOPICS            counts, forecasts, messages without bodies
+    administer:TOPICS         create and delete topics, all dead letters
+    timers                    set and delete timers
+    node                      be a node of the timers' cluster
     """,
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -42,14 +58,44 @@ Name = Annotated[
 ]
 
 
+Rights = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--right",
+        metavar="RIGHT",
+        help="Such as produce:orders-*:billing, consume:orders, observe, administer:*; more than one is "
+        "allowed. Without any, the token may do everything.",
+        show_default=False,
+    ),
+]
+ExpiresIn = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="When it ends, such as 30d or 12h.", show_default=False),
+]
+
+
 @app.command()
-def create(name: Name, data: Data = None, config: Config = None) -> None:
+def create(
+    name: Name,
+    right: Rights = None,
+    expires_in: ExpiresIn = None,
+    data: Data = None,
+    config: Config = None,
+) -> None:
     """Create a token and print it once. It can be revoked by its name.
 
-    chronoline token create billing > billing.token
-    chronoline send reminders --body hello --token-file billing.token
+    chronoline token create ops > ops.token
+    chronoline token create billing --right produce:orders --expires-in 90d
+    chronoline send reminders --body hello --token-file ops.token
     """
-    print(_tokens(data, config).create(name))
+    from chronoline.core.rights import ALL_RIGHTS, Rights  # noqa: PLC0415 - as in `_tokens`
+
+    ends_ms = None
+    if expires_in is not None:
+        lasts_ms = parse_duration_ms(expires_in, "--expires-in")
+        ends_ms = SystemClock().now_ms() + lasts_ms
+    rights = ALL_RIGHTS if right is None else Rights.parse(right)
+    print(_tokens(data, config).create(name, rights, expires_ms=ends_ms))
     if sys.stdout.isatty():
         print(
             "It is not shown again. Clients take it from CHRONOLINE_TOKEN, or from a file: --token-file.",
@@ -58,13 +104,37 @@ def create(name: Name, data: Data = None, config: Config = None) -> None:
 
 
 @app.command("list")
-def list_names(data: Data = None, config: Config = None) -> None:
-    """List the names of the tokens.
+def list_tokens(data: Data = None, config: Config = None) -> None:
+    """List the tokens with their rights and their ends.
 
     chronoline token list
     """
-    names = _tokens(data, config).names()
-    print("\n".join(names) or "There are no tokens: `chronoline token create NAME` makes one.")
+    records = _tokens(data, config).records()
+    if not records:
+        print("There are no tokens: `chronoline token create NAME` makes one.")
+        return
+    now_ms = SystemClock().now_ms()
+    table = Table("name", "rights", "made", "ends", box=None, pad_edge=False)
+    for each in records:
+        table.add_row(
+            printable(each.name),
+            printable(_shown_rights(each)),
+            "–" if each.created_ms is None else show_moment(each.created_ms),
+            _shown_end(each, now_ms),
+        )
+    print_table(table)
+
+
+def _shown_rights(record: TokenRecord) -> str:
+    from chronoline.core.rights import ALL_RIGHTS  # noqa: PLC0415 - as in `_tokens`
+
+    return "everything" if record.rights == ALL_RIGHTS else ", ".join(record.rights.texts())
+
+
+def _shown_end(record: TokenRecord, now_ms: int) -> str:
+    if record.expires_ms is None:
+        return "never"
+    return show_moment(record.expires_ms) + (", expired" if record.is_expired(now_ms) else "")
 
 
 @app.command()
@@ -80,6 +150,6 @@ def revoke(name: Name, data: Data = None, config: Config = None) -> None:
 
 
 def _tokens(data: str | None, config: Config) -> Tokens:
-    from chronoline.broker.auth import Tokens  # noqa: PLC0415 - gRPC is slow to import
+    from chronoline.broker.tokens import Tokens  # noqa: PLC0415 - gRPC is slow to import
 
     return Tokens(load(config, data=data).tokens_file)

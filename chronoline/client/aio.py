@@ -308,7 +308,10 @@ class AsyncClient:
         due: datetime | None = None,
         delay: Delay | None = None,
     ) -> Outcomes:
-        """Puts dead letters back on the timeline, with no attempts counted."""
+        """Puts dead letters back on the timeline, with no attempts counted.
+
+        They must be of the own group; with the right to administer the topic they may be of any.
+        """
         at = when(due, delay)
         return await self._of_letters(
             topic,
@@ -317,18 +320,21 @@ class AsyncClient:
             lambda uid, page: pb.RedriveRequest(
                 topic_uid=uid,
                 ids=page,
+                producer_group=self._producer.name,
                 due_ms=None if isinstance(at, After) else at,
                 delay_ms=at.delay_ms if isinstance(at, After) else None,
             ),
         )
 
     async def discard(self, topic: str, ids: Iterable[str]) -> Outcomes:
-        """Deletes dead letters."""
+        """Deletes dead letters of the own group; with the right to administer the topic, of any group."""
         return await self._of_letters(
             topic,
             "Carrier/Discard",
             ids,
-            lambda uid, page: pb.DiscardRequest(topic_uid=uid, ids=page),
+            lambda uid, page: pb.DiscardRequest(
+                topic_uid=uid, ids=page, producer_group=self._producer.name
+            ),
         )
 
     # Consuming

@@ -33,6 +33,7 @@ from chronoline.core.errors import (
     ChronolineError,
     ClientClosed,
     ConsumerReplaced,
+    Forbidden,
     InvalidInput,
     OutcomeUnknown,
     StoreBusy,
@@ -63,7 +64,7 @@ _SILENCE_IN_CLUSTER_S = 3.0
 _GOODBYE_S = 1.0
 _BUSY_REST_S = 0.2
 _DEGRADED = "degraded"
-_FINAL = (Unauthenticated, ConsumerReplaced, ClientClosed)
+_FINAL = (Unauthenticated, Forbidden, ConsumerReplaced, ClientClosed)
 """An error after which reopening the stream would not help."""
 
 

@@ -329,11 +329,14 @@ class Client(Closable):
         due: datetime | None = None,
         delay: Delay | None = None,
     ) -> Outcomes:
-        """Puts dead letters back on the timeline, with no attempts counted."""
+        """Puts dead letters back on the timeline, with no attempts counted.
+
+        They must be of the own group; with the right to administer the topic they may be of any.
+        """
         return self._run(self._inner.redrive(topic, ids, due=due, delay=delay))
 
     def discard(self, topic: str, ids: Iterable[str]) -> Outcomes:
-        """Deletes dead letters."""
+        """Deletes dead letters of the own group; with the right to administer the topic, of any group."""
         return self._run(self._inner.discard(topic, ids))
 
     def consume(

@@ -20,8 +20,6 @@ LEASE_OPERATIONS = changes_with(Role.HOLDER)
 EXTENSIONS = changes_with(Effect.EXTENDS)
 """Changes after which the holder still has the lease."""
 DELETIONS = changes_with(Effect.DELETES)
-_SYSTEM = "system"
-"""The name under which dead letters are changed. No guard reads it."""
 
 
 class Change(NamedTuple):
@@ -30,7 +28,7 @@ class Change(NamedTuple):
     operation: Operation
     id: str
     name: str
-    """The consumer, or the producer group, that asks for it."""
+    """The consumer, or the producer group, that asks for it; empty for the system."""
     version: int = 0
     """The version of the lease."""
     to: LeaseTime = 0
@@ -85,10 +83,12 @@ def lease_change(operation: Operation, lease: Any, to: Any = 0, reason: Any = ""
     return Change(operation, lease, "", problem=problem)
 
 
-def letter_changes(operation: Operation, ids: Sequence[str], to: LeaseTime = 0) -> list[Change]:
-    """Changes of dead letters."""
+def letter_changes(
+    operation: Operation, ids: Sequence[str], to: LeaseTime = 0, *, producer_group: str = ""
+) -> list[Change]:
+    """Changes of dead letters, of one producer group or without one of any."""
     check_batch_size(ids)
-    return [Change(operation, each, _SYSTEM, to=to) for each in ids]
+    return [Change(operation, each, producer_group, to=to) for each in ids]
 
 
 def pair_changes(

@@ -139,6 +139,10 @@ class Unauthenticated(ChronolineError):
     """The broker asks for a token: `chronoline token create` makes one, CHRONOLINE_TOKEN gives it."""
 
 
+class Forbidden(ChronolineError):
+    """The token does not have the right to do this; nothing was changed."""
+
+
 class AlreadySubscribed(ChronolineError):
     """The consumer is subscribed to the topic already."""
 

@@ -76,7 +76,8 @@ class Traits:
     """The kind of a change, for the layers that have no rule for its operation by name."""
 
     role: Role
-    """The role that may make it: the holder of a live lease, the owner, or the system for dead letters."""
+    """The role that may make it: the holder of a live lease, the owner, or for dead letters the system. Their
+    owner may change them too."""
     effect: Effect
     time: NewTime = NewTime.NONE
     counted_as: str = ""
@@ -141,12 +142,16 @@ owner           read_body    not_found   yes         yes         yes         yes
 owner           update_body  immutable   immutable   immutable   immutable   immutable   immutable   immutable   immutable
 owner           reschedule   not_found   yes         yes         leased      yes         yes         deleted     dead
 owner           cancel       not_found   yes         yes         leased      yes         yes         deleted     dead
+owner           redrive      not_found   not_dead    not_dead    not_dead    not_dead    not_dead    deleted     yes
+owner           discard      not_found   not_dead    not_dead    not_dead    not_dead    not_dead    deleted     yes
 owner           *            not_allowed not_allowed not_allowed not_allowed not_allowed not_allowed not_allowed not_allowed
 other_producer  create       yes         exists      exists      exists      exists      exists      exists      exists
 other_producer  read_body    not_found   not_owner   not_owner   not_owner   not_owner   not_owner   deleted     not_owner
 other_producer  update_body  immutable   immutable   immutable   immutable   immutable   immutable   immutable   immutable
 other_producer  reschedule   not_found   not_owner   not_owner   not_owner   not_owner   not_owner   deleted     not_owner
 other_producer  cancel       not_found   not_owner   not_owner   not_owner   not_owner   not_owner   deleted     not_owner
+other_producer  redrive      not_found   not_dead    not_dead    not_dead    not_dead    not_dead    deleted     not_owner
+other_producer  discard      not_found   not_dead    not_dead    not_dead    not_dead    not_dead    deleted     not_owner
 other_producer  *            not_allowed not_allowed not_allowed not_allowed not_allowed not_allowed not_allowed not_allowed
 holder          read_body    not_found   not_holder  not_holder  yes         lapsed      not_holder  deleted     dead
 holder          update_body  immutable   immutable   immutable   immutable   immutable   immutable   immutable   immutable

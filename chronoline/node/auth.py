@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chronoline.broker.auth import Door, Tls, Tokens, check_listener
+from chronoline.broker.auth import Door, Tls, check_listener
+from chronoline.broker.tokens import Tokens
 from chronoline.node.settings import NodeSettings
 
 

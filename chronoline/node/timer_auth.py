@@ -10,23 +10,39 @@ from aiohttp import web
 from chronoline.broker.auth import Door
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import InvalidInput
+from chronoline.core.rights import RightKind
 from chronoline.timers.http.responses import HttpRefusal
+from chronoline.timers.http.server import RequestArea
+
+_RIGHTS = {
+    RequestArea.TIMERS: RightKind.TIMERS,
+    RequestArea.NODES: RightKind.NODE,
+    RequestArea.VIEWS: RightKind.OBSERVE,
+    RequestArea.ADMIN: RightKind.ADMINISTER,
+}
 
 
-def request_check(door: Door, host: str) -> Callable[[web.BaseRequest], None]:
+def request_check(door: Door, host: str) -> Callable[[web.BaseRequest, RequestArea], None]:
     """A function that raises `HttpRefusal` for a request that a node at `host` must not accept."""
     on_loopback = is_loopback(host)
 
-    def check(request: web.BaseRequest) -> None:
+    def check(request: web.BaseRequest, area: RequestArea) -> None:
         try:
-            asks, is_accepted = door.asks, door.accepts(request.headers.get("Authorization", ""))
+            asks, principal = door.asks, door.principal(request.headers.get("Authorization", ""))
         except InvalidInput as error:  # the tokens cannot be read
             raise HttpRefusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
-        if not is_accepted:
+        if principal is None:
             raise HttpRefusal(
                 HTTPStatus.UNAUTHORIZED,
                 "a token is needed: Authorization: Bearer …, as `chronoline token create` printed it",
                 {"WWW-Authenticate": "Bearer"},
+            )
+        kind = _RIGHTS[area]
+        if not principal.may(kind):
+            raise HttpRefusal(
+                HTTPStatus.FORBIDDEN,
+                f"the token {principal.name!r} does not have the right {kind}: "
+                f"`chronoline token create NAME --right {kind}` makes one that has",
             )
         if on_loopback and not asks:
             _check_web_page(door, request)

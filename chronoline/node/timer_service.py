@@ -26,7 +26,7 @@ from chronoline.runtime.metrics import counter, gauge
 from chronoline.runtime.service import AsyncService
 from chronoline.timers.callbacks import Callbacks
 from chronoline.timers.cluster import read_membership
-from chronoline.timers.http.server import TimersEdge
+from chronoline.timers.http.server import RequestArea, TimersEdge
 from chronoline.timers.hybrid_clock import DEFAULT_BOUND_MS
 from chronoline.timers.journal import Journal, claim, is_readable, set_aside
 from chronoline.timers.membership import Membership
@@ -92,7 +92,7 @@ class TimerService(AsyncService):
         self,
         options: ServiceOptions,
         *,
-        admits: Callable[[web.BaseRequest], None] = lambda _: None,
+        admits: Callable[[web.BaseRequest, RequestArea], None] = lambda *_: None,
         caller: Caller | None = None,
     ) -> None:
         """The owner of `caller` opens and closes it; without it the service has its own."""

@@ -21,10 +21,12 @@ from chronoline.core.limits import (
 )
 from chronoline.core.message import After, NewMessage
 from chronoline.core.outcome import Outcome, Refusal, held_error
-from chronoline.core.permissions import Operation
+from chronoline.core.permissions import Operation, Role, changes_with
 from chronoline.core.topic import Topic
 from chronoline.stores.checks import check_batch
 from chronoline.stores.guards import NEEDS_TIME_AHEAD
+
+_OF_SYSTEM = changes_with(Role.SYSTEM)
 
 Item = TypeVar("Item")
 
@@ -193,10 +195,17 @@ def _change_problem(operation: Operation, change: object, valid: Change | None) 
         or id_problem(message_id)
         or version_problem(version)
         or wrong_time
-        or (None if shared else name_problem("name", name))
+        or (None if shared else _actor_problem(operation, name))
         or (None if shared else reason_problem(reason))
         or (None if shared else session_problem(session))
     )
+
+
+def _actor_problem(operation: Operation, name: object) -> str | None:
+    """Dead letters are changed without a name, too: those of any producer group."""
+    if name == "" and operation in _OF_SYSTEM:
+        return None
+    return name_problem("name", name)
 
 
 def invalid(message_id: object, problem: str) -> Outcome:

@@ -577,19 +577,28 @@ class Store(Closable):
         """
 
     def redrive(
-        self, topic_uid: int, ids: Sequence[str], *, due: int, now_ms: int
+        self,
+        topic_uid: int,
+        ids: Sequence[str],
+        *,
+        due: int,
+        now_ms: int,
+        producer_group: str = "",
     ) -> list[Outcome]:
         """Puts dead letters back on the timeline with attempts at 0. Guard: the message is dead.
 
-        An `expires` that would prevent its delivery, now or at the new `due`, is removed.
+        With a producer group it must be theirs; without one it may be anybody's. An `expires` that would
+        prevent its delivery, now or at the new `due`, is removed.
         """
         check_time("due", due)
-        changes = letter_changes(Operation.REDRIVE, ids, due)
+        changes = letter_changes(Operation.REDRIVE, ids, due, producer_group=producer_group)
         return self.apply(topic_uid, changes, now_ms=now_ms)
 
-    def discard(self, topic_uid: int, ids: Sequence[str], *, now_ms: int) -> list[Outcome]:
-        """Deletes dead letters. Guard: the message is dead."""
-        changes = letter_changes(Operation.DISCARD, ids)
+    def discard(
+        self, topic_uid: int, ids: Sequence[str], *, now_ms: int, producer_group: str = ""
+    ) -> list[Outcome]:
+        """Deletes dead letters. Guard: the message is dead, and of the producer group if one is given."""
+        changes = letter_changes(Operation.DISCARD, ids, producer_group=producer_group)
         return self.apply(topic_uid, changes, now_ms=now_ms)
 
     # Inputs

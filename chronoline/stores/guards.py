@@ -114,7 +114,8 @@ def _actor_of(change: Change) -> Actor:
     """On whose behalf a change is made."""
     if change.operation in LEASE_OPERATIONS:
         return Consumer(change.name)
-    return Producer(change.name) if change.operation in _OF_OWNERS else System()
+    is_of_owner = change.operation in _OF_OWNERS or bool(change.name)  # else of any dead letter
+    return Producer(change.name) if is_of_owner else System()
 
 
 def explain_lease(row: StoredRow | None, version: int, request: LeaseRequest) -> Refusal | None:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from grpc import aio
 
-from chronoline.broker.auth import Door, Tokens
+from chronoline.broker.auth import Door
 from chronoline.broker.limits import Limits
+from chronoline.broker.tokens import Tokens
 from chronoline.client import TopicSettings
 from chronoline.wire.codes import FAILURE_KEY
 from chronoline.wire.v1 import chronoline_pb2 as pb

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from grpc import aio
 
-from chronoline.broker.auth import Door, Tokens
+from chronoline.broker.auth import Door
 from chronoline.broker.grpc import client_stream as client_stream_module
 from chronoline.broker.grpc.client_stream import ClientStream
 from chronoline.broker.grpc.consumer_stream import ConsumerClientStream
 from chronoline.broker.grpc.consumers import ConsumerNames
 from chronoline.broker.limits import Limits
 from chronoline.broker.subscription import Subscription
+from chronoline.broker.tokens import Tokens
 from chronoline.client import Topic, TopicSettings
 from chronoline.client.aio import ToSend
 from chronoline.wire.v1 import chronoline_pb2 as pb

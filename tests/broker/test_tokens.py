@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
-from chronoline.broker.auth import Tokens
+from chronoline.broker.tokens import Tokens, hash_of
+from chronoline.core.errors import InvalidInput
+from chronoline.core.rights import ALL_RIGHTS, Rights
 
 
 def test_revocation_is_flushed_with_its_folder(
@@ -32,3 +35,41 @@ def test_revocation_is_flushed_with_its_folder(
     tokens.revoke("me")
     assert done == ["file", "replace", "folder"]
     assert tokens.names() == []
+
+
+def test_token_has_its_rights_and_its_end(tmp_path: Path) -> None:
+    now_ms = 1_000
+    tokens = Tokens(tmp_path / "tokens.json", lambda: now_ms)
+    rights = Rights.parse(["produce:orders-*:billing"])
+    token = tokens.create("me", rights, expires_ms=2_000)
+    [record] = Tokens(tmp_path / "tokens.json").records()  # as another process reads it
+    assert (record.name, record.rights) == ("me", rights)
+    assert (record.created_ms, record.expires_ms) == (1_000, 2_000)
+    now_ms = 1_999
+    assert tokens.knows(token)
+    now_ms = 2_000
+    assert not tokens.knows(token)
+    assert len(tokens) == 1, "the node still requires a token"
+    with pytest.raises(InvalidInput, match="in the past"):
+        tokens.create("late", expires_ms=2_000)
+
+
+def test_token_of_an_older_file_has_all_rights(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    path.write_text(json.dumps({"old": hash_of("secret")}))
+    tokens = Tokens(path)
+    assert tokens.knows("secret")
+    assert tokens.records()[0].rights == ALL_RIGHTS
+    tokens.create("new")
+    assert tokens.names() == ["new", "old"]
+    assert tokens.knows("secret")
+
+
+@pytest.mark.parametrize(
+    "stored", ["[]", '{"a": {}}', '{"a": 1}', '{"a": {"hash": "h", "rights": ["fly"]}}', "{"]
+)
+def test_damaged_file_is_refused_with_a_hint(tmp_path: Path, stored: str) -> None:
+    path = tmp_path / "tokens.json"
+    path.write_text(stored)
+    with pytest.raises(InvalidInput, match=r"tokens.json.* cannot be read.*chronoline token"):
+        Tokens(path).names()

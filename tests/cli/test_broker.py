@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.broker.auth import Door, Tokens
+from chronoline.broker.auth import Door
+from chronoline.broker.tokens import Tokens
 from chronoline.stores.factory import open_store
 from chronoline.testing.broker import LocalBroker
 from tests.cli.command import Command

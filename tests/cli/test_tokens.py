@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from chronoline.broker.auth import Tokens
+from chronoline.broker.tokens import Tokens
 from chronoline.cli.main import command_line
 from chronoline.core.errors import InvalidInput
 
@@ -21,6 +22,16 @@ def token(*arguments: str, **env: str) -> str:
     return result.stdout
 
 
+def listed() -> dict[str, str]:
+    """The rights of each token, as the list shows them."""
+    _, *lines = token("list").splitlines()
+    return {line.split()[0]: line.split("  ")[1].strip() for line in map(_single, lines)}
+
+
+def _single(line: str) -> str:
+    return re.sub(r" {2,}", "  ", line)
+
+
 def refusal(*arguments: str) -> str:
     result = CliRunner().invoke(command_line(), ["token", *arguments])
     assert isinstance(result.exception, InvalidInput)
@@ -34,13 +45,13 @@ def test_token_is_printed_once_and_stored_as_hash(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o600
     assert secret not in file.read_text()
     assert Tokens(file).knows(secret)
-    assert token("list") == "billing\n"
+    assert listed() == {"billing": "everything"}
     assert "a token 'billing' exists already" in refusal("create", "billing")
 
 
 def test_token_is_revoked_by_its_name() -> None:
     secrets = {name: token("create", name).strip() for name in ("b", "a")}
-    assert token("list") == "a\nb\n"
+    assert list(listed()) == ["a", "b"]
     assert token("revoke", "a") == "revoked 'a'\n"
     tokens = Tokens(Path("chronoline-data", "tokens.json"))
     assert [tokens.knows(secrets[name]) for name in ("a", "b")] == [False, True]
@@ -61,3 +72,16 @@ def test_tokens_are_in_the_folder_of_the_node(tmp_path: Path) -> None:
 def test_list_creates_no_folder(tmp_path: Path) -> None:
     token("list")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_token_is_made_with_rights_and_an_end() -> None:
+    rights = ("--right=produce:orders-*:billing", "--right=observe")
+    token("create", "billing", *rights, "--expires-in=30d")
+    assert listed() == {"billing": "produce:orders-*:billing, observe"}
+    [record] = Tokens(Path("chronoline-data", "tokens.json")).records()
+    assert record.expires_ms is not None
+    assert record.created_ms is not None
+    assert record.expires_ms > record.created_ms
+    assert "is no right" in refusal("create", "x", "--right=fly")
+    assert "--expires-in" in refusal("create", "x", "--expires-in=soon")
+    assert list(listed()) == ["billing"]

@@ -12,7 +12,8 @@ import grpc
 import pytest
 from grpc import aio
 
-from chronoline.broker.auth import Door, Tokens
+from chronoline.broker.auth import Door
+from chronoline.broker.tokens import Tokens
 from chronoline.client.aio import AsyncClient
 from chronoline.client.sync import Client
 from chronoline.core.errors import (

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.broker.auth import Door, Tls, Tokens
+from chronoline.broker.auth import Door, Tls
+from chronoline.broker.tokens import Tokens
 from chronoline.client.sync import Client
 from chronoline.core.errors import BrokerUnavailable, InvalidInput, Unauthenticated
 from chronoline.stores.memory import MemoryStore

@@ -8,20 +8,28 @@ from pathlib import Path
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from chronoline.broker.auth import Door, Tokens
+from chronoline.broker.auth import Door
+from chronoline.broker.tokens import Tokens
+from chronoline.core.rights import Rights
 from chronoline.node.timer_auth import request_check
 from chronoline.timers.http.responses import HttpRefusal
+from chronoline.timers.http.server import RequestArea
 
 OPEN = Door()
 
 
-def _ask(door: Door, host: str = "127.0.0.1", **headers: str) -> None:
-    request_check(door, host)(make_mocked_request("POST", "/timers", headers=headers))
+def _ask(
+    door: Door,
+    host: str = "127.0.0.1",
+    area: RequestArea = RequestArea.TIMERS,
+    **headers: str,
+) -> None:
+    request_check(door, host)(make_mocked_request("POST", "/timers", headers=headers), area)
 
 
 def _refused(door: Door, host: str = "127.0.0.1", **headers: str) -> HTTPStatus:
     with pytest.raises(HttpRefusal) as caught:
-        _ask(door, host, **headers)
+        _ask(door, host, RequestArea.TIMERS, **headers)
     return caught.value.status
 
 
@@ -53,6 +61,31 @@ def test_token_is_required_once_one_exists(tmp_path: Path) -> None:
         assert _refused(door, host, Host="127.0.0.1") == HTTPStatus.UNAUTHORIZED
         wrong = "Bearer chronoline_wrong"
         assert _refused(door, host, Authorization=wrong) == HTTPStatus.UNAUTHORIZED
+
+
+@pytest.mark.parametrize(
+    ("right", "areas"),
+    [
+        ("timers", {RequestArea.TIMERS}),
+        ("node", {RequestArea.NODES}),
+        ("observe", {RequestArea.VIEWS}),
+        ("administer", {RequestArea.VIEWS, RequestArea.ADMIN}),
+        ("produce", set[RequestArea]()),
+    ],
+)
+def test_token_opens_the_areas_of_its_right(
+    tmp_path: Path, right: str, areas: set[RequestArea]
+) -> None:
+    tokens = Tokens(tmp_path / "tokens")
+    token = tokens.create("a", Rights.parse([right]))
+    opened = set()
+    for area in RequestArea:
+        try:
+            _ask(Door(tokens), area=area, Authorization=f"Bearer {token}")
+            opened.add(area)
+        except HttpRefusal as refusal:
+            assert refusal.status == HTTPStatus.FORBIDDEN  # noqa: PT017 - others are let in
+    assert opened == areas
 
 
 def test_unreadable_tokens_refuse_every_client(tmp_path: Path) -> None:

@@ -56,8 +56,8 @@ ROLES: dict[Operation, tuple[Role, ...]] = {
     Operation.CANCEL: PRODUCERS,
     Operation.DEAD_LETTER: (Role.SYSTEM,),
     Operation.PURGE: (Role.SYSTEM,),
-    Operation.REDRIVE: (Role.SYSTEM,),
-    Operation.DISCARD: (Role.SYSTEM,),
+    Operation.REDRIVE: (*PRODUCERS, Role.SYSTEM),
+    Operation.DISCARD: (*PRODUCERS, Role.SYSTEM),
 }
 """The roles that can call each operation; the contract has no call for other roles."""
 
@@ -169,6 +169,10 @@ def attempt(met: Met, operation: Operation, actor: Actor) -> Refusal | None:  # 
             return leased(met, name)
         case _, Consumer(name):
             return with_lease(met, operation, name)
+        case Operation.REDRIVE, Producer(group):
+            return only(store.redrive(uid, [ID], due=NOW, producer_group=group, now_ms=now))
+        case Operation.DISCARD, Producer(group):
+            return only(store.discard(uid, [ID], producer_group=group, now_ms=now))
         case Operation.REDRIVE, System():
             return only(store.redrive(uid, [ID], due=NOW, now_ms=now))
         case Operation.DISCARD, System():
@@ -288,6 +292,7 @@ def test_a_method_is_called_in_one_kind_of_role(method: str) -> None:
         PRODUCERS: {"producer"},
         CONSUMERS: {"consumer"},
         tuple(Role): {"anyone"},
+        (*PRODUCERS, Role.SYSTEM): {"producer"},  # without a group it is the system
         (Role.SYSTEM,): set(),
     }
     assert says_who(method) == kinds[ROLES[operation]]

@@ -21,8 +21,10 @@ from google.protobuf.message import DecodeError
 from chronoline.broker.client_clocks import ClientClock
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.limits import check_batch
+from chronoline.broker.principals import ANYBODY, Principal
 from chronoline.core.errors import BrokerUnavailable, ChronolineError, InvalidInput, NodeBusy
 from chronoline.core.limits import name_problem
+from chronoline.core.rights import RightKind
 from chronoline.runtime.admission import Admitted
 from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.tasks import TaskSet
@@ -55,6 +57,8 @@ class ClientStream(ABC, Generic[Frame, Reply]):
 
     partner: str
     """Its name in the metrics: producer or consumer."""
+    right: RightKind
+    """The right that its requests need, under its name."""
     prefix: str
     """The beginning of names that the broker makes."""
     frame_type: type[Frame]
@@ -64,6 +68,7 @@ class ClientStream(ABC, Generic[Frame, Reply]):
         """`client` is the client whose share of the node its requests take."""
         self._parts = parts
         self._client = client
+        self.principal: Principal = ANYBODY
         self.name = ""
         self.rack = ""
         self.outbox: Outbox[Reply] = Outbox()
@@ -89,10 +94,16 @@ class ClientStream(ABC, Generic[Frame, Reply]):
         """Makes the changes of a frame, and answers them by this reply."""
         batch = read_changes(frame)
         check_batch(len(batch.items), self._parts.limits)
+        await self._check_right(batch.topic_uid)
         changes = batch.changes(self.name, session)
         outcomes = await self._parts.carrier.change(batch.topic_uid, changes, again=batch.again)
         write_answer(reply, batch.operation, outcomes)
         self.outbox.put(reply)
+
+    async def _check_right(self, topic_uid: int) -> None:
+        """Raises `Forbidden` unless the principal may use its name on this topic."""
+        topic = await self._parts.topics.get(topic_uid)
+        self.principal.check(self.right, topic.name, self.name)
 
     def _join(self, name: str, instance: str) -> None:
         """The client has sent its name."""
@@ -304,6 +315,7 @@ class ClientStream(ABC, Generic[Frame, Reply]):
         name = frame.hello.name or f"{self.prefix}{new_id()}"
         if problem := name_problem(self.partner, name):
             raise InvalidInput(problem)
+        self.principal.check(self.right, name=name)
         self.rack = frame.hello.rack
         if self.rack and (problem := name_problem("rack", self.rack)):
             raise InvalidInput(problem)

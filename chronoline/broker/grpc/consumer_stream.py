@@ -13,6 +13,7 @@ from chronoline.core.errors import AlreadySubscribed, InvalidInput, NotSubscribe
 from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS, name_problem
 from chronoline.core.message import Lease, LeasedMessage
 from chronoline.core.ranges import BucketRange
+from chronoline.core.rights import RightKind
 from chronoline.core.topic import Topic
 from chronoline.runtime.message_ids import new_id
 from chronoline.wire.codec import delivery_to_wire
@@ -30,6 +31,7 @@ class ConsumerClientStream(ClientStream[pb.ConsumerFrame, pb.ConsumerReply]):
     """Its name is the consumer's id. Loaders push to it."""
 
     partner = "consumer"
+    right = RightKind.CONSUME
     prefix = "c-"
     frame_type = pb.ConsumerFrame
     reply_type = pb.ConsumerReply
@@ -137,6 +139,7 @@ class ConsumerClientStream(ClientStream[pb.ConsumerFrame, pb.ConsumerReply]):
 
     async def _subscribe(self, seq: int, asked: pb.Subscribe) -> None:
         uid = self._asked = asked.topic_uid
+        await self._check_right(uid)
         topic = await self._parts.topics.get(uid)
         if uid in self._subscriptions or uid in self._subscribing:
             raise AlreadySubscribed(

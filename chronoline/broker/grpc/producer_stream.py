@@ -10,6 +10,7 @@ from chronoline.broker.grpc.client_stream import ClientStream
 from chronoline.broker.limits import check_batch
 from chronoline.core.errors import ChronolineError, TooMuch
 from chronoline.core.outcome import Refusal
+from chronoline.core.rights import RightKind
 from chronoline.wire.codec import new_from_wire, outcomes_to_wire
 from chronoline.wire.codes import FailureKind, failure_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
@@ -21,6 +22,7 @@ class ProducerClientStream(ClientStream[pb.ProducerFrame, pb.ProducerReply]):
     """Its name is its producer group."""
 
     partner = "producer"
+    right = RightKind.PRODUCE
     prefix = "g-"
     frame_type = pb.ProducerFrame
     reply_type = pb.ProducerReply
@@ -59,6 +61,7 @@ class ProducerClientStream(ClientStream[pb.ProducerFrame, pb.ProducerReply]):
             return True
         batch = frame.create
         check_batch(len(batch.messages), self._parts.limits)
+        await self._check_right(batch.topic_uid)
         now_ms = self._parts.access.clock.now_ms()
         messages = [new_from_wire(each, self.name, now_ms) for each in batch.messages]
         outcomes = await self._parts.carrier.create(

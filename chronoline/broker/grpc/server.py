@@ -23,6 +23,7 @@ from chronoline.broker.grpc.producer_stream import ProducerClientStream
 from chronoline.broker.grpc.unary_calls import UnaryCalls
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.overseer import LocalClients, MoveNotice
+from chronoline.broker.principals import Principal
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import (
     BrokerUnavailable,
@@ -82,7 +83,7 @@ _IDLE_MS = 60_000
 """A connection without a call is closed after this time; clients open another one by themselves."""
 
 _STOPPING = "the broker is stopping; reconnect, to this broker or another"
-_REVOKED = "the broker asks for a token; the one of this stream was revoked"
+_REVOKED = "the broker asks for a token; the one of this stream was revoked, or has expired"
 
 AnyClientStream = ClientStream[Any, Any]
 
@@ -180,7 +181,7 @@ class GrpcEdge(AsyncService):
         }
 
     def _question(
-        self, answer: Callable[[Any], Awaitable[Any]], request: Any, *, role: str
+        self, answer: Callable[[Any, Principal], Awaitable[Any]], request: Any, *, role: str
     ) -> grpc.RpcMethodHandler[Any, Any]:
         """The handler of a method with one request and one reply.
 
@@ -205,9 +206,9 @@ class GrpcEdge(AsyncService):
         return grpc.stream_stream_rpc_method_handler(handle)
 
     async def _answer(
-        self, answer: Callable[[Any], Awaitable[Any]], request: Any, context: Any
+        self, answer: Callable[[Any, Principal], Awaitable[Any]], request: Any, context: Any
     ) -> None:
-        limits = self._parts.limits
+        limits, principal = self._parts.limits, self._principal(context)
         with await self._admit(context) as admitted:
             try:
                 async with asyncio.timeout(limits.ping_timeout_ms / 1000):
@@ -221,8 +222,15 @@ class GrpcEdge(AsyncService):
                 asked = request.FromString(received)
             except DecodeError as error:
                 raise InvalidInput(f"the request cannot be read: {error}") from None
-            reply = await answer(asked)
+            reply = await answer(asked, principal)
             await context.write(reply.SerializeToString())
+
+    def _principal(self, context: Any) -> Principal:
+        """Raises `Unauthenticated` if the token was revoked since the call was let in."""
+        principal = self._door.principal(_authorization(context.invocation_metadata()))
+        if principal is None:
+            raise Unauthenticated
+        return principal
 
     async def _admit(self, context: Any) -> Admitted:
         """Waits for room, before a request is read: it can be as large as a frame."""
@@ -235,7 +243,8 @@ class GrpcEdge(AsyncService):
             raise
 
     async def _produce(self, frames: AsyncIterator[Any], context: Any) -> None:
-        await self._serve(ProducerClientStream(self._parts, _client_of(context)), frames, context)
+        session = ProducerClientStream(self._parts, _client_of(context))
+        await self._serve(session, frames, context)
 
     async def _consume(self, frames: AsyncIterator[Any], context: Any) -> None:
         session = ConsumerClientStream(self._parts, self._names, _client_of(context))
@@ -253,7 +262,8 @@ class GrpcEdge(AsyncService):
             await _abort(context, failure_of(BrokerUnavailable(_STOPPING)))
         try:
             self._parts.member.check_role("carrier")
-        except WrongBroker as error:
+            session.principal = self._principal(context)
+        except (Unauthenticated, WrongBroker) as error:
             await _abort(context, failure_of(error))
         self._sessions[session] = token_hash(_authorization(context.invocation_metadata()))
         try:
@@ -274,15 +284,16 @@ class GrpcEdge(AsyncService):
 
     def _check_tokens(self) -> None:
         try:
-            revoked = [
-                session
-                for session, shown in self._sessions.items()
-                if not self._door.accepts_hash(shown)
-            ]
+            principals = {
+                session: self._door.principal_of(shown) for session, shown in self._sessions.items()
+            }
         except InvalidInput:  # the tokens cannot be read: until they can, streams stay
             return
-        for session in revoked:
-            session.go_away("unauthenticated", _REVOKED)
+        for session, principal in principals.items():
+            if principal is None:
+                session.go_away("unauthenticated", _REVOKED)
+            else:
+                session.principal = principal  # its rights can have changed
 
 
 class _StreamClients(LocalClients):
@@ -351,7 +362,7 @@ class _Doorkeeper(aio.ServerInterceptor):
         self._metrics = metrics
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
-        if self._door.accepts(_authorization(details.invocation_metadata)):
+        if self._door.principal(_authorization(details.invocation_metadata)) is not None:
             return await continuation(details)
         self._metrics.refused("grpc", "unauthenticated")
         return grpc.stream_stream_rpc_method_handler(_refuse_stranger)

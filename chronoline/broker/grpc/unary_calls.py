@@ -8,11 +8,20 @@ from contextlib import AbstractContextManager
 from chronoline.broker.cluster_info import BrokerInfo, SubscriberInfo, cluster_info
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.limits import check_batch
+from chronoline.broker.principals import (
+    Principal,
+    check_actor,
+    check_look,
+    letter_group,
+    may_see,
+    visible_letters,
+)
 from chronoline.core.change import letter_changes
 from chronoline.core.errors import TooMuch
-from chronoline.core.message import After, DeadLetter
+from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After, DeadLetter
 from chronoline.core.permissions import Actor, Consumer, Operation, Producer
 from chronoline.core.ranges import BucketRange
+from chronoline.core.rights import RightKind
 from chronoline.core.selector import ClientKind
 from chronoline.stores.contract import Counts
 from chronoline.wire.codec import (
@@ -42,19 +51,29 @@ class UnaryCalls:
         """Counts a call. The carrier counts those of messages."""
         return self._parts.metrics.command(name, "")
 
+    async def _check(self, principal: Principal, kind: RightKind, topic_uid: int) -> None:
+        """Raises `Forbidden`, and `TopicNotFound`."""
+        topic = await self._parts.topics.get(topic_uid)
+        principal.check(kind, topic.name)
+
     # Overseer
 
-    async def Info(self, _: pb.InfoRequest) -> pb.Cluster:
+    async def Info(self, _: pb.InfoRequest, principal: Principal) -> pb.Cluster:
+        principal.check(RightKind.OBSERVE)
         with self._command("info"):
-            return await self._info()
+            return await self._info(principal)
 
-    async def _info(self) -> pb.Cluster:
+    async def _info(self, principal: Principal) -> pb.Cluster:
         parts = self._parts
         info = await cluster_info(parts)
         return pb.Cluster(
             now_us=parts.timekeeper.stamp()[0],
             brokers=[_broker_to_wire(each) for each in info.brokers],
-            subscribers=[_subscriber_to_wire(each) for each in info.subscribers],
+            subscribers=[
+                _subscriber_to_wire(each)
+                for each in info.subscribers
+                if principal.may(RightKind.OBSERVE, each.topic)
+            ],
             store_problem=parts.degradation.store_problem,
             degradations=[
                 pb.Degradation(type=each.type.value, reason=each.reason)
@@ -64,7 +83,7 @@ class UnaryCalls:
             coordination_problem=info.coordination_problem,
         )
 
-    async def Prefer(self, asked: pb.PreferRequest) -> pb.PreferredBrokers:
+    async def Prefer(self, asked: pb.PreferRequest, _: Principal) -> pb.PreferredBrokers:
         is_producer = asked.kind == pb.PreferRequest.KIND_PRODUCER
         kind = ClientKind.PRODUCER if is_producer else ClientKind.CONSUMER
         with self._command("prefer"):
@@ -82,7 +101,8 @@ class UnaryCalls:
         ]
         return pb.PreferredBrokers(brokers=brokers, answered_by=self._parts.broker)
 
-    async def CreateTopic(self, asked: pb.CreateTopicRequest) -> pb.Topic:
+    async def CreateTopic(self, asked: pb.CreateTopicRequest, principal: Principal) -> pb.Topic:
+        principal.check(RightKind.ADMINISTER, asked.name)
         with self._command("create_topic"):
             settings = settings_from_wire(asked.settings)
             topic = await self._parts.topics.create(
@@ -90,31 +110,40 @@ class UnaryCalls:
             )
         return topic_to_wire(topic)
 
-    async def DropTopic(self, asked: pb.TopicRef) -> pb.Dropped:
+    async def DropTopic(self, asked: pb.TopicRef, principal: Principal) -> pb.Dropped:
+        await self._check(principal, RightKind.ADMINISTER, asked.uid)
         with self._command("drop_topic"):
             return pb.Dropped(dropped=await self._parts.topics.delete(asked.uid))
 
-    async def GetTopic(self, asked: pb.GetTopicRequest) -> pb.Topic:
+    async def GetTopic(self, asked: pb.GetTopicRequest, principal: Principal) -> pb.Topic:
+        principal.check_touches(asked.name)
         with self._command("get_topic"):
             return topic_to_wire(await self._parts.topics.find(asked.name))
 
-    async def ListTopics(self, _: pb.ListTopicsRequest) -> pb.Topics:
+    async def ListTopics(self, _: pb.ListTopicsRequest, principal: Principal) -> pb.Topics:
         with self._command("list_topics"):
             topics = await self._parts.topics.list()
-        return pb.Topics(topics=[topic_to_wire(each) for each in topics])
+        return pb.Topics(
+            topics=[topic_to_wire(each) for each in topics if principal.rights.touches(each.name)]
+        )
 
     # Carrier
 
-    async def Lookup(self, asked: pb.LookupRequest) -> pb.Found:
+    async def Lookup(self, asked: pb.LookupRequest, principal: Principal) -> pb.Found:
         check_batch(len(asked.ids), self._parts.limits)
+        topic = await self._parts.topics.get(asked.topic_uid)
+        check_look(principal, topic.name)
         found = await self._parts.carrier.lookup(asked.topic_uid, list(asked.ids))
-        return pb.Found(messages=[message_to_wire(each) for each in found.values()])
+        seen = (each for each in found.values() if may_see(principal, topic.name, each))
+        return pb.Found(messages=[message_to_wire(each) for each in seen])
 
-    async def ReadBodies(self, asked: pb.BodiesRequest) -> pb.BodiesFound:
+    async def ReadBodies(self, asked: pb.BodiesRequest, principal: Principal) -> pb.BodiesFound:
         check_batch(len(asked.ids), self._parts.limits)
         actor: Actor = Producer(asked.producer_group)
         if asked.WhichOneof("actor") == "consumer":
             actor = Consumer(asked.consumer)
+        topic = await self._parts.topics.get(asked.topic_uid)
+        check_actor(principal, topic.name, actor)
         async with self._reading:
             return await self._read_bodies(asked, actor)
 
@@ -134,13 +163,15 @@ class UnaryCalls:
                 )
         return answer
 
-    async def Count(self, asked: pb.CountRequest) -> pb.Counts:
+    async def Count(self, asked: pb.CountRequest, principal: Principal) -> pb.Counts:
+        await self._check(principal, RightKind.OBSERVE, asked.topic_uid)
         end = asked.end_ms if asked.HasField("end_ms") else None
         return _counts(
             await self._parts.carrier.count(asked.topic_uid, start=asked.start_ms, end=end)
         )
 
-    async def Forecast(self, asked: pb.ForecastRequest) -> pb.ForecastSteps:
+    async def Forecast(self, asked: pb.ForecastRequest, principal: Principal) -> pb.ForecastSteps:
+        await self._check(principal, RightKind.OBSERVE, asked.topic_uid)
         steps = await self._parts.carrier.forecast(
             asked.topic_uid, start=asked.start_ms, end=asked.end_ms, step_ms=asked.step_ms
         )
@@ -150,27 +181,39 @@ class UnaryCalls:
             ]
         )
 
-    async def DeadLetters(self, asked: pb.DeadLettersRequest) -> pb.DeadLetterPage:
+    async def DeadLetters(
+        self, asked: pb.DeadLettersRequest, principal: Principal
+    ) -> pb.DeadLetterPage:
         after = None
         if asked.HasField("after_id"):
             after = DeadLetter.place(asked.after_id, asked.after_died_ms)
-        letters = await self._parts.carrier.dead_letters(
-            asked.topic_uid, after=after, limit=min(asked.limit or _MOST_LETTERS, _MOST_LETTERS)
+        letters = await visible_letters(
+            self._parts.carrier,
+            principal,
+            await self._parts.topics.get(asked.topic_uid),
+            after=after,
+            limit=min(asked.limit or _MOST_LETTERS, _MOST_LETTERS),
         )
         return pb.DeadLetterPage(letters=[letter_to_wire(each) for each in letters])
 
-    async def Redrive(self, asked: pb.RedriveRequest) -> pb.Outcomes:
+    async def Redrive(self, asked: pb.RedriveRequest, principal: Principal) -> pb.Outcomes:
         check_batch(len(asked.ids), self._parts.limits)
         due = asked.due_ms if asked.HasField("due_ms") else After(asked.delay_ms)
-        changes = letter_changes(Operation.REDRIVE, asked.ids, due)
+        group = await self._letter_group(principal, asked.topic_uid, asked.producer_group)
+        changes = letter_changes(Operation.REDRIVE, asked.ids, due, producer_group=group)
         outcomes = await self._parts.carrier.change(asked.topic_uid, changes)
         return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
 
-    async def Discard(self, asked: pb.DiscardRequest) -> pb.Outcomes:
+    async def Discard(self, asked: pb.DiscardRequest, principal: Principal) -> pb.Outcomes:
         check_batch(len(asked.ids), self._parts.limits)
-        changes = letter_changes(Operation.DISCARD, asked.ids)
+        group = await self._letter_group(principal, asked.topic_uid, asked.producer_group)
+        changes = letter_changes(Operation.DISCARD, asked.ids, producer_group=group)
         outcomes = await self._parts.carrier.change(asked.topic_uid, changes)
         return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
+
+    async def _letter_group(self, principal: Principal, topic_uid: int, group: str) -> str:
+        topic = await self._parts.topics.get(topic_uid)
+        return letter_group(principal, topic.name, group or DEFAULT_PRODUCER_GROUP)
 
 
 def _broker_to_wire(info: BrokerInfo) -> pb.Broker:

@@ -10,6 +10,7 @@ from chronoline.broker.backlog import Backlog
 from chronoline.broker.cluster_info import BrokerInfo, SubscriberInfo, cluster_info
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.app import new_router, problems
+from chronoline.broker.http.requests import RequestPrincipal
 from chronoline.broker.http.responses import (
     BrokerResponse,
     DegradationResponse,
@@ -19,6 +20,7 @@ from chronoline.broker.http.responses import (
     moments,
 )
 from chronoline.core.ranges import BucketRange
+from chronoline.core.rights import RightKind
 from chronoline.runtime.metrics import CONTENT_TYPE
 
 _METRICS_ANSWER = {"description": "In Prometheus' text format.", "content": {"text/plain": {}}}
@@ -56,21 +58,27 @@ class AdminRoutes:
         await self._parts.degradation.check()
         return StatusResponse(status="ready")
 
-    async def metrics(self) -> Response:
+    async def metrics(self, principal: RequestPrincipal) -> Response:
         """Show the metrics. Messages are counted at most every ten seconds."""
+        principal.check(RightKind.OBSERVE)
         await asyncio.gather(self._backlog.refresh(), self._parts.degradation.refresh())
         async with self._rendering:
             text = await asyncio.to_thread(self._parts.metrics.snapshot().text)
         return Response(text, media_type=CONTENT_TYPE)
 
-    async def info(self) -> InfoResponse:
-        """Show the brokers, why this one is not ready, and all consumers with their topics and buckets."""
+    async def info(self, principal: RequestPrincipal) -> InfoResponse:
+        """Show the brokers, why this one is not ready, and consumers with their topics and buckets."""
+        principal.check(RightKind.OBSERVE)
         parts = self._parts
         info = await cluster_info(parts)
         parts.metrics.add("broker_commands_count", ("info", ""))
         return InfoResponse(
             brokers=[_broker(each) for each in info.brokers],
-            subscribers=[_subscriber(each) for each in info.subscribers],
+            subscribers=[
+                _subscriber(each)
+                for each in info.subscribers
+                if principal.may(RightKind.OBSERVE, each.topic)
+            ],
             degradations=[
                 DegradationResponse(type=each.type.value, reason=each.reason)
                 for each in info.degradations

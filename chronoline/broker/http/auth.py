@@ -17,6 +17,7 @@ from chronoline.broker.auth import Door, token_hash
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.body_limit import BoundedBody
 from chronoline.broker.http.problems import problem_of
+from chronoline.broker.principals import Principal
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import (
     BrokerUnavailable,
@@ -24,12 +25,16 @@ from chronoline.core.errors import (
     InvalidInput,
     Unauthenticated,
 )
+from chronoline.core.rights import Rights
 from chronoline.runtime.admission import client_key
 
 logger = logging.getLogger(__name__)
 
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 """Paths that need no token: probes have none."""
+PRINCIPAL = "chronoline.principal"
+"""The key of the principal in the scope of a request."""
+_NOBODY = Principal(rights=Rights(()))
 
 
 class RequestGuard:
@@ -66,7 +71,7 @@ class RequestGuard:
             await send(message)
 
         try:
-            self._check_token(scope["path"], headers)
+            scope[PRINCIPAL] = self._principal(scope["path"], headers)
             client = _client_of(scope, headers)
             with BoundedBody(receive, headers, self._parts, client, count) as body:
                 await body.admit()
@@ -79,21 +84,23 @@ class RequestGuard:
             if not started:
                 await problem_of(error)(scope, receive, counted_send)
 
-    def _check_token(self, path: str, headers: Mapping[bytes, bytes]) -> None:
+    def _principal(self, path: str, headers: Mapping[bytes, bytes]) -> Principal:
+        """Raises `Unauthenticated` without a token, and on loopback for a host that is not allowed."""
         if path in OPEN_PATHS:
-            return
+            return _NOBODY
         try:
             asks = self._door.asks
-            is_accepted = self._door.accepts(headers.get(b"authorization", b""))
+            principal = self._door.principal(headers.get(b"authorization", b""))
         except InvalidInput as error:  # the file of tokens cannot be read
             raise BrokerUnavailable(str(error)) from None
-        if not is_accepted:
+        if principal is None:
             self._parts.metrics.refused("http", "unauthenticated")
             raise Unauthenticated
         if self._on_loopback and not asks:
             problem = self._door.host_problem(headers.get(b"host", b"").decode("latin-1"))
             if problem is not None:
                 raise HTTPException(HTTPStatus.MISDIRECTED_REQUEST, problem)
+        return principal
 
     def _count(self, partner: str, direction: str, message: Message) -> None:
         if size_bytes := len(message.get("body", b"")):

@@ -32,6 +32,7 @@ from chronoline.broker.http.requests import (
     RackName,
     Reason,
     RequestBody,
+    RequestPrincipal,
     Schema,
     SettleRequest,
     TopicName,
@@ -49,6 +50,7 @@ from chronoline.broker.http.responses import (
     outcomes_response,
 )
 from chronoline.broker.limits import check_batch
+from chronoline.broker.principals import Principal
 from chronoline.broker.topics import TopicsByName
 from chronoline.core.change import Change
 from chronoline.core.errors import InvalidInput
@@ -56,6 +58,7 @@ from chronoline.core.limits import MIN_LEASE_MS
 from chronoline.core.message import After, LeasedMessage, LeaseTime
 from chronoline.core.outcome import Outcome
 from chronoline.core.permissions import Operation
+from chronoline.core.rights import RightKind
 from chronoline.core.topic import Topic
 
 _DEFAULT_WAIT_MS = 20_000
@@ -215,12 +218,16 @@ class ConsumerRoutes:
             router.post(f"/topics/{{topic}}/{name}", responses=settling)(getattr(self, name))
         return router
 
-    async def receive(self, topic: TopicName, request: ReceiveRequest) -> Response:
+    async def receive(
+        self, principal: RequestPrincipal, topic: TopicName, request: ReceiveRequest
+    ) -> Response:
         """Wait for messages that are due, and lease them.
 
         It is answered as soon as there is one, with what is due at that moment; with an empty list if nothing
         was until `wait` is over. Nothing is handed over before its due, by the broker's clock.
         """
+        # The broker makes the name of a consumer without one: only a right to all names covers it.
+        principal.check(RightKind.CONSUME, topic, request.consumer or "")
         most = self._parts.limits.credit
         if request.count > most:
             raise InvalidInput(
@@ -240,15 +247,21 @@ class ConsumerRoutes:
             wait_s=wait_ms / 1000,
         )
 
-    async def ack(self, topic: TopicName, request: AckRequest) -> OutcomesResponse:
+    async def ack(
+        self, principal: RequestPrincipal, topic: TopicName, request: AckRequest
+    ) -> OutcomesResponse:
         """Delete messages that are done."""
 
         def change(item: LeaseRef, _: Topic) -> Change:
             return _change(Operation.ACK, request, item)
 
-        return await self._settle(topic, request, LeaseRef, request.leases, change)
+        return await self._settle(
+            topic, request, LeaseRef, request.leases, change, principal=principal
+        )
 
-    async def extend(self, topic: TopicName, request: ExtendRequest) -> OutcomesResponse:
+    async def extend(
+        self, principal: RequestPrincipal, topic: TopicName, request: ExtendRequest
+    ) -> OutcomesResponse:
         """Move the ends of leases. From then on only the new versions count."""
 
         def change(item: LeaseExtension, found: Topic) -> Change:
@@ -257,32 +270,48 @@ class ConsumerRoutes:
             return _change(Operation.EXTEND, request, item, to=to)
 
         return await self._settle(
-            topic, request, LeaseExtension, request.leases, change, moment="until"
+            topic,
+            request,
+            LeaseExtension,
+            request.leases,
+            change,
+            principal=principal,
+            moment="until",
         )
 
-    async def release(self, topic: TopicName, request: GiveBackRequest) -> OutcomesResponse:
+    async def release(
+        self, principal: RequestPrincipal, topic: TopicName, request: GiveBackRequest
+    ) -> OutcomesResponse:
         """Give messages back, "not now"; it is no failed attempt."""
-        return await self._give_back(Operation.RELEASE, topic, request)
+        return await self._give_back(principal, Operation.RELEASE, topic, request)
 
-    async def retry(self, topic: TopicName, request: GiveBackRequest) -> OutcomesResponse:
+    async def retry(
+        self, principal: RequestPrincipal, topic: TopicName, request: GiveBackRequest
+    ) -> OutcomesResponse:
         """Give messages back after a failed attempt."""
-        return await self._give_back(Operation.RETRY, topic, request)
+        return await self._give_back(principal, Operation.RETRY, topic, request)
 
     async def _give_back(
-        self, operation: Operation, topic: str, request: GiveBackRequest
+        self, principal: Principal, operation: Operation, topic: str, request: GiveBackRequest
     ) -> OutcomesResponse:
         def change(item: LeaseReturn, _: Topic) -> Change:
             return _change(operation, request, item, to=item.time or 0)
 
-        return await self._settle(topic, request, LeaseReturn, request.leases, change, moment="due")
+        return await self._settle(
+            topic, request, LeaseReturn, request.leases, change, principal=principal, moment="due"
+        )
 
-    async def bury(self, topic: TopicName, request: BuryRequest) -> OutcomesResponse:
+    async def bury(
+        self, principal: RequestPrincipal, topic: TopicName, request: BuryRequest
+    ) -> OutcomesResponse:
         """Give messages up: they become dead letters."""
 
         def change(item: LeaseBurial, _: Topic) -> Change:
             return _change(Operation.BURY, request, item, reason=item.reason)
 
-        return await self._settle(topic, request, LeaseBurial, request.leases, change)
+        return await self._settle(
+            topic, request, LeaseBurial, request.leases, change, principal=principal
+        )
 
     async def _settle(
         self,
@@ -292,9 +321,11 @@ class ConsumerRoutes:
         leases: Sequence[Any],
         change_of: Callable[[Schema, Topic], Change],
         *,
+        principal: Principal,
         moment: str = "",
     ) -> OutcomesResponse:
         """Changes the leases of a request. `moment` names the time that each outcome has."""
+        principal.check(RightKind.CONSUME, topic, request.consumer)
         check_batch(len(leases), self._parts.limits)
         items = await checked(schema, leases, "leases")
 

@@ -7,7 +7,7 @@ import binascii
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.app import (
@@ -21,7 +21,9 @@ from chronoline.broker.http.requests import (
     DUE_NAMES,
     DueFields,
     Id,
+    ProducerGroup,
     RequestBody,
+    RequestPrincipal,
     TopicName,
     at_most_one,
 )
@@ -32,11 +34,12 @@ from chronoline.broker.http.responses import (
     outcomes_response,
 )
 from chronoline.broker.limits import check_batch
+from chronoline.broker.principals import check_look, letter_group, visible_letters
 from chronoline.broker.topics import TopicsByName
 from chronoline.core.change import letter_changes
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import id_problem, time_problem
-from chronoline.core.message import After, DeadLetter
+from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After, DeadLetter
 from chronoline.core.permissions import Operation
 
 _PAGE = 100
@@ -52,6 +55,10 @@ class RedriveRequest(DueFields):
     )
 
     ids: list[Id]
+    producer_group: ProducerGroup = Field(
+        default=DEFAULT_PRODUCER_GROUP,
+        description="The owner of the letters; administrators change those of any group.",
+    )
 
 
 class DiscardRequest(RequestBody):
@@ -60,6 +67,10 @@ class DiscardRequest(RequestBody):
     model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["u1"]}]})
 
     ids: list[Id]
+    producer_group: ProducerGroup = Field(
+        default=DEFAULT_PRODUCER_GROUP,
+        description="The owner of the letters; administrators change those of any group.",
+    )
 
 
 class DeadLetterRoutes:
@@ -78,20 +89,26 @@ class DeadLetterRoutes:
             router.post(f"{place}/{name}", responses=changing)(getattr(self, name))
         return router
 
-    async def redrive(self, topic: TopicName, request: RedriveRequest) -> OutcomesResponse:
+    async def redrive(
+        self, principal: RequestPrincipal, topic: TopicName, request: RedriveRequest
+    ) -> OutcomesResponse:
         """Put dead letters back on the timeline, with no attempts counted."""
         check_batch(len(request.ids), self._parts.limits)
         due = After(0) if request.time is None else request.time
-        changes = letter_changes(Operation.REDRIVE, request.ids, due)
+        group = letter_group(principal, topic, request.producer_group)
+        changes = letter_changes(Operation.REDRIVE, request.ids, due, producer_group=group)
         outcomes = await self._topics.on(
             topic, lambda found: self._parts.carrier.change(found.uid, changes)
         )
         return await outcomes_response(outcomes, "due")
 
-    async def discard(self, topic: TopicName, request: DiscardRequest) -> OutcomesResponse:
+    async def discard(
+        self, principal: RequestPrincipal, topic: TopicName, request: DiscardRequest
+    ) -> OutcomesResponse:
         """Delete dead letters."""
         check_batch(len(request.ids), self._parts.limits)
-        changes = letter_changes(Operation.DISCARD, request.ids)
+        group = letter_group(principal, topic, request.producer_group)
+        changes = letter_changes(Operation.DISCARD, request.ids, producer_group=group)
         outcomes = await self._topics.on(
             topic, lambda found: self._parts.carrier.change(found.uid, changes)
         )
@@ -99,15 +116,19 @@ class DeadLetterRoutes:
 
     async def list_dead_letters(
         self,
+        principal: RequestPrincipal,
         topic: TopicName,
         limit: Annotated[int, Query(ge=1, le=_MOST)] = _PAGE,
         after: Annotated[str | None, Query(description="The `next` of the previous page.")] = None,
     ) -> DeadLettersResponse:
         """List dead letters, oldest first."""
+        check_look(principal, topic)
         place = None if after is None else _place(after)
         letters = await self._topics.on(
             topic,
-            lambda found: self._parts.carrier.dead_letters(found.uid, after=place, limit=limit),
+            lambda found: visible_letters(
+                self._parts.carrier, principal, found, after=place, limit=limit
+            ),
         )
         return DeadLettersResponse(
             letters=[DeadLetterResponse.of(each) for each in letters],

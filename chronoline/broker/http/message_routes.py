@@ -35,6 +35,7 @@ from chronoline.broker.http.requests import (
     MomentMs,
     ProducerGroup,
     RequestBody,
+    RequestPrincipal,
     TopicName,
     at_most_one,
     checked,
@@ -53,6 +54,7 @@ from chronoline.broker.http.responses import (
     outcomes_response,
 )
 from chronoline.broker.limits import check_batch
+from chronoline.broker.principals import check_actor, check_look, may_see
 from chronoline.broker.topics import TopicsByName
 from chronoline.core.change import Change
 from chronoline.core.errors import InvalidInput, Refused
@@ -60,6 +62,7 @@ from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, NewMessage
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import Actor, Consumer, Operation, Producer
+from chronoline.core.rights import RightKind
 from chronoline.core.units import parse_duration_ms
 from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.timestamps import parse_when_ms
@@ -257,12 +260,13 @@ class MessageRoutes:
         return router
 
     async def create_message(
-        self, topic: TopicName, id: MessageId, request: SendRequest
+        self, principal: RequestPrincipal, topic: TopicName, id: MessageId, request: SendRequest
     ) -> OutcomeResponse:
         """Put a message on a topic's timeline.
 
         Ask again with the same id when the outcome is unknown: 409 `exists` then says that it had succeeded.
         """
+        principal.check(RightKind.PRODUCE, topic, request.producer_group)
         now_ms = self._parts.access.clock.now_ms()
         message = request.to_message(id, request.producer_group, now_ms)
         outcome = only_outcome(
@@ -271,9 +275,10 @@ class MessageRoutes:
         return OutcomeResponse.of(outcome, due=message.due)
 
     async def create_messages(
-        self, topic: TopicName, request: SendBatchRequest
+        self, principal: RequestPrincipal, topic: TopicName, request: SendBatchRequest
     ) -> OutcomesResponse:
         """Put messages on a topic's timeline, each with an outcome of its own."""
+        principal.check(RightKind.PRODUCE, topic, request.producer_group)
         check_batch(len(request.messages), self._parts.limits)
         now_ms = self._parts.access.clock.now_ms()
         items = await checked(BatchMessage, request.messages, "messages")
@@ -290,9 +295,14 @@ class MessageRoutes:
         )
 
     async def reschedule_message(
-        self, topic: TopicName, id: MessageId, request: RescheduleRequest
+        self,
+        principal: RequestPrincipal,
+        topic: TopicName,
+        id: MessageId,
+        request: RescheduleRequest,
     ) -> OutcomeResponse:
         """Move a message of the own producer group to another due."""
+        principal.check(RightKind.PRODUCE, topic, request.producer_group)
         if request.time is None:
             raise InvalidInput("say when: due, due_ms, in or delay_ms")
         change = Change(Operation.RESCHEDULE, id, request.producer_group, to=request.time)
@@ -301,20 +311,23 @@ class MessageRoutes:
 
     async def cancel_message(
         self,
+        principal: RequestPrincipal,
         topic: TopicName,
         id: MessageId,
         producer_group: Annotated[ProducerGroup, Query()] = DEFAULT_PRODUCER_GROUP,
     ) -> OutcomeResponse:
         """Cancel a message of the own producer group."""
+        principal.check(RightKind.PRODUCE, topic, producer_group)
         change = Change(Operation.CANCEL, id, producer_group)
         return OutcomeResponse.of(only_outcome(await self._change(topic, [change])))
 
     async def cancel_messages(
-        self, topic: TopicName, request: CancelBatchRequest
+        self, principal: RequestPrincipal, topic: TopicName, request: CancelBatchRequest
     ) -> OutcomesResponse:
         """Cancel messages of the own producer group, each with an outcome of its own."""
         check_batch(len(request.ids), self._parts.limits)
         group = request.producer_group
+        principal.check(RightKind.PRODUCE, topic, group)
         changes = [Change(Operation.CANCEL, each, group) for each in request.ids]
         return await outcomes_response(await self._change(topic, changes, again=request.again))
 
@@ -325,17 +338,21 @@ class MessageRoutes:
             topic, lambda found: self._parts.carrier.change(found.uid, changes, again=again)
         )
 
-    async def look_up(self, topic: TopicName, id: MessageId) -> MessageResponse:
+    async def look_up(
+        self, principal: RequestPrincipal, topic: TopicName, id: MessageId
+    ) -> MessageResponse:
         """Look a message up, without its body."""
+        check_look(principal, topic)
         found = await self._topics.on(
             topic, lambda known: self._parts.carrier.lookup(known.uid, [id])
         )
-        if id not in found:
+        if id not in found or not may_see(principal, topic, found[id]):
             raise Refused([Outcome(id=id, refusal=Refusal.NOT_FOUND)])
         return MessageResponse.of(found[id], self._parts.clock.now_ms())
 
     async def read_body(
         self,
+        principal: RequestPrincipal,
         topic: TopicName,
         id: MessageId,
         producer_group: Annotated[ProducerGroup | None, Query()] = None,
@@ -347,6 +364,7 @@ class MessageRoutes:
         actor: Actor = Producer(producer_group or DEFAULT_PRODUCER_GROUP)
         if consumer is not None:
             actor = Consumer(consumer)
+        check_actor(principal, topic, actor)
         bodies = await self._topics.on(
             topic, lambda known: self._parts.carrier.bodies(known.uid, [id], actor)
         )
@@ -361,8 +379,9 @@ class MessageRoutes:
             headers={"x-content-type-options": "nosniff"},
         )
 
-    async def count(self, topic: TopicName) -> CountsResponse:
+    async def count(self, principal: RequestPrincipal, topic: TopicName) -> CountsResponse:
         """Count the messages of a topic, by status."""
+        principal.check(RightKind.OBSERVE, topic)
         counts = await self._topics.on(
             topic, lambda known: self._parts.carrier.count(known.uid, start=0, end=None)
         )
@@ -370,12 +389,14 @@ class MessageRoutes:
 
     async def forecast(
         self,
+        principal: RequestPrincipal,
         topic: TopicName,
         start: Annotated[When, Query(alias="from")] = "now",
         end: Annotated[When, Query(alias="to")] = "+1h",
         step: Step = "1m",
     ) -> ForecastResponse:
         """Count the messages ahead, by status and step."""
+        principal.check(RightKind.OBSERVE, topic)
         now_ms = self._parts.clock.now_ms()
         start_ms = parse_when_ms(start, "from", now_ms)
         end_ms = parse_when_ms(end, "to", now_ms)

@@ -29,6 +29,7 @@ STATUS_OF_CODE: Mapping[str, HTTPStatus] = {
     "not_subscribed": HTTPStatus.CONFLICT,
     "consumer_replaced": HTTPStatus.CONFLICT,
     "unauthenticated": HTTPStatus.UNAUTHORIZED,
+    "forbidden": HTTPStatus.FORBIDDEN,
     "wrong_broker": HTTPStatus.MISDIRECTED_REQUEST,
     "node_busy": HTTPStatus.TOO_MANY_REQUESTS,
     "too_much": HTTPStatus.TOO_MANY_REQUESTS,

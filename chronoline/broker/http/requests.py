@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeVar
 from urllib.parse import unquote
 
-from fastapi import Path
+from fastapi import Depends, Path, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import (
     AfterValidator,
@@ -28,6 +28,8 @@ from pydantic import (
     model_validator,
 )
 
+from chronoline.broker.http.auth import PRINCIPAL
+from chronoline.broker.principals import Principal
 from chronoline.broker.subscription import MAX_CREDIT
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import (
@@ -63,6 +65,13 @@ def _decoded_segment(text: str) -> str:
         raise ValueError("its percent-encoded bytes in the path are not UTF-8") from None
 
 
+def principal_of(request: Request) -> Principal:
+    """The principal that the guard let in."""
+    principal: Principal = request.scope[PRINCIPAL]
+    return principal
+
+
+RequestPrincipal = Annotated[Principal, Depends(principal_of)]
 TopicName = Annotated[
     str,
     BeforeValidator(_decoded_segment),

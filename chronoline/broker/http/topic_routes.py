@@ -17,11 +17,12 @@ from chronoline.broker.http.app import (
     new_router,
     problems,
 )
-from chronoline.broker.http.requests import RequestBody, TopicName, Whole
+from chronoline.broker.http.requests import RequestBody, RequestPrincipal, TopicName, Whole
 from chronoline.broker.http.responses import DropTopicResponse, TopicResponse, TopicsResponse
 from chronoline.broker.topics import TopicsByName
 from chronoline.core.addresses import MAX_URL_CHARACTERS
 from chronoline.core.limits import MAX_NAME_BYTES
+from chronoline.core.rights import RightKind
 from chronoline.core.topic import TopicSettings
 
 _FOUND: dict[int | str, dict[str, Any]] = {
@@ -84,8 +85,11 @@ class TopicRoutes:
         router.delete(one, responses=problems(OF_A_TOPIC, OF_A_CHANGE))(self.drop_topic)
         return router
 
-    async def create_topic(self, request: CreateTopicRequest, response: Response) -> TopicResponse:
+    async def create_topic(
+        self, principal: RequestPrincipal, request: CreateTopicRequest, response: Response
+    ) -> TopicResponse:
         """Create a topic. Its settings never change."""
+        principal.check(RightKind.ADMINISTER, request.name)
         with self._command("create_topic"):
             topic = await self._parts.topics.create(
                 request.name, request.settings.to_settings(), if_missing=request.if_missing
@@ -94,22 +98,28 @@ class TopicRoutes:
             response.status_code = HTTPStatus.OK
         return TopicResponse.of(topic)
 
-    async def get_topic(self, topic: TopicName) -> TopicResponse:
+    async def get_topic(self, principal: RequestPrincipal, topic: TopicName) -> TopicResponse:
         """Show a topic."""
+        principal.check_touches(topic)
         with self._command("get_topic"):
             return TopicResponse.of(await self._topics.find(topic))
 
-    async def drop_topic(self, topic: TopicName) -> DropTopicResponse:
+    async def drop_topic(self, principal: RequestPrincipal, topic: TopicName) -> DropTopicResponse:
         """Delete a topic, and everything on it."""
+        principal.check(RightKind.ADMINISTER, topic)
         with self._command("drop_topic"):
             found = await self._topics.find(topic)
             return DropTopicResponse(dropped=await self._parts.topics.delete(found.uid))
 
-    async def list_topics(self) -> TopicsResponse:
-        """List all topics, by name."""
+    async def list_topics(self, principal: RequestPrincipal) -> TopicsResponse:
+        """List the topics to which the token has any right, by name."""
         with self._command("list_topics"):
             topics = await self._parts.topics.list()
-        return TopicsResponse(topics=[TopicResponse.of(each) for each in topics])
+        return TopicsResponse(
+            topics=[
+                TopicResponse.of(each) for each in topics if principal.rights.touches(each.name)
+            ]
+        )
 
     def _command(self, name: str) -> AbstractContextManager[None]:
         return self._parts.metrics.command(name, "")

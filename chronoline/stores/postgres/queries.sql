@@ -354,6 +354,7 @@ UPDATE chronoline.messages m SET
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
 WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
+    AND (b.name = '' OR m.producer_group = b.name)
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
 
@@ -365,6 +366,7 @@ UPDATE chronoline.messages m SET
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
 WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
+    AND (b.name = '' OR m.producer_group = b.name)
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
 
@@ -374,6 +376,7 @@ DELETE FROM chronoline.messages m
 USING unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
 WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
+    AND (b.name = '' OR m.producer_group = b.name)
     AND m.version
         <= (SELECT floor FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version + 1;

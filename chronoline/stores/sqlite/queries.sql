@@ -231,6 +231,7 @@ UPDATE messages INDEXED BY messages_id SET
     version = version + 1,
     expires = CASE WHEN expires > max(:to, :now) THEN expires END
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 2
+    AND (:name = '' OR producer_group = :name)
 RETURNING version;
 
 -- name: discard
@@ -240,12 +241,14 @@ UPDATE messages INDEXED BY messages_id SET
     death = NULL,
     apart = 0, key = NULL, headers = NULL, body = NULL
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 2
+    AND (:name = '' OR producer_group = :name)
 RETURNING version;
 
 -- name: discard_remove
 -- Removes a dead letter, where no mark is needed.
 DELETE FROM messages INDEXED BY messages_id
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 2
+    AND (:name = '' OR producer_group = :name)
     AND version <= (SELECT floor FROM topics WHERE uid = :topic)
 RETURNING version + 1;
 

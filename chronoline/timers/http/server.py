@@ -9,6 +9,7 @@ import hashlib
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Iterator
+from enum import Enum, auto
 from http import HTTPStatus
 
 from aiohttp import web
@@ -31,6 +32,19 @@ _PING = "/ping"
 _METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS")
 
 
+class RequestArea(Enum):
+    """The part of the interface to which a request belongs; each needs a right of its own."""
+
+    TIMERS = auto()
+    """Clients set and delete timers."""
+    NODES = auto()
+    """Nodes exchange their records."""
+    VIEWS = auto()
+    """Metrics, nodes, and timers by their tags."""
+    ADMIN = auto()
+    """The list of nodes is read again, a resync begins."""
+
+
 class TimersEdge:
     """The handler of all requests to a node."""
 
@@ -40,13 +54,13 @@ class TimersEdge:
         resync: Resync,
         *,
         reload: Callable[[], Awaitable[None]],
-        admits: Callable[[web.BaseRequest], None] = lambda _: None,
+        admits: Callable[[web.BaseRequest, RequestArea], None] = lambda *_: None,
         admission: Admission | None = None,
         most_timers: int = 5_000_000,
         most_body_bytes: int = 1024 * 1024,
     ) -> None:
         """`reload` reads the list of nodes again; `admits` raises `HttpRefusal` for a request without its
-        token.
+        token, or without its right.
 
         `admission` bounds the requests of all clients that are under way.
         """
@@ -62,6 +76,7 @@ class TimersEdge:
             _PING: {"GET": _answer_ping},
         }
         self._of_nodes = nodes.by_path()
+        self._of_admin = admin.by_path()
         self._by_prefix = {f"{TIMERS}/": clients.of_one(), TIMER_PREFIX: admin.of_one()}
         self._metrics = node.metrics
         self._admits = admits
@@ -111,6 +126,14 @@ class TimersEdge:
             self._metrics.asked(_known(request.method), response.status)
         return response
 
+    def _area_of(self, request: web.BaseRequest) -> RequestArea:
+        path, is_read = request.path, request.method in ("GET", "HEAD")
+        if path in self._of_nodes or (is_read and path.rstrip("/") == TIMERS):
+            return RequestArea.NODES
+        if path in self._of_admin or path.startswith(TIMER_PREFIX):
+            return RequestArea.VIEWS if is_read else RequestArea.ADMIN
+        return RequestArea.TIMERS
+
     def _is_of_client(self, request: web.BaseRequest) -> bool:
         path = request.path
         return path.startswith(TIMERS) and path not in self._of_nodes and request.method != "GET"
@@ -124,7 +147,7 @@ class TimersEdge:
                 {"Connection": "close"},
             )
         try:
-            self._admits(request)
+            self._admits(request, self._area_of(request))
         except HttpRefusal:
             self._metrics.refused("not_admitted")
             raise

@@ -812,21 +812,25 @@ class DeadLetterPage(_message.Message):
     def __init__(self, letters: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ...) -> None: ...
 
 class RedriveRequest(_message.Message):
-    __slots__ = ("topic_uid", "ids", "due_ms", "delay_ms")
+    __slots__ = ("topic_uid", "ids", "due_ms", "delay_ms", "producer_group")
     TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_GROUP_FIELD_NUMBER: _ClassVar[int]
     topic_uid: int
     ids: _containers.RepeatedScalarFieldContainer[str]
     due_ms: int
     delay_ms: int
-    def __init__(self, topic_uid: _Optional[int] = ..., ids: _Optional[_Iterable[str]] = ..., due_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ...) -> None: ...
+    producer_group: str
+    def __init__(self, topic_uid: _Optional[int] = ..., ids: _Optional[_Iterable[str]] = ..., due_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., producer_group: _Optional[str] = ...) -> None: ...
 
 class DiscardRequest(_message.Message):
-    __slots__ = ("topic_uid", "ids")
+    __slots__ = ("topic_uid", "ids", "producer_group")
     TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_GROUP_FIELD_NUMBER: _ClassVar[int]
     topic_uid: int
     ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topic_uid: _Optional[int] = ..., ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    producer_group: str
+    def __init__(self, topic_uid: _Optional[int] = ..., ids: _Optional[_Iterable[str]] = ..., producer_group: _Optional[str] = ...) -> None: ...

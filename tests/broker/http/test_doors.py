@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from chronoline.broker.auth import Door, Tls, Tokens
+from chronoline.broker.auth import Door, Tls
+from chronoline.broker.tokens import Tokens
 from chronoline.core.errors import InvalidInput
 from chronoline.node.broker_service import BrokerService
 from chronoline.stores.factory import open_store

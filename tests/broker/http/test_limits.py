@@ -10,8 +10,9 @@ from typing import Any
 
 import httpx
 
-from chronoline.broker.auth import Door, Tokens
+from chronoline.broker.auth import Door
 from chronoline.broker.limits import Limits
+from chronoline.broker.tokens import Tokens
 from tests.broker.http.served import Served, serving
 from tests.broker.http.test_problems import check
 from tests.deadline import until

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from chronoline.broker.auth import Tokens
+from chronoline.broker.tokens import Tokens
 from chronoline.node.local_nodes import TimerNodes
 from chronoline.runtime.child_process import free_addresses
 from chronoline.timers.http_client import TimersNode
