@@ -2,8 +2,9 @@
 
 Changes go through storage threads, which commit the changes that arrive meanwhile together. Reads run in
 threads of their own: some for clients, which may take long, and some for the broker's own work, so that a
-count of millions of rows delays no push. A change that takes longer than `patience_s` is answered as unknown,
-a read as unavailable; a full queue refuses at once.
+count of millions of rows delays no push. A call that takes longer than `patience_s` is withdrawn from its
+queue: nothing was changed, and the store is unavailable. A change that a commit has taken meanwhile cannot be
+withdrawn, and is answered as unknown. A full queue refuses at once.
 
 The storage threads use a clock that raises while it is too far from the store's: then a change is refused,
 also one that is in its queue already. A read that changes something takes the time from the same clock.
@@ -151,6 +152,11 @@ class StoreAccess:
     def _unanswered(self) -> StoreUnavailable:
         return StoreUnavailable(f"the store did not answer within {self.patience_s:g} s")
 
+    def _withdrawn(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"the store did not answer within {self.patience_s:g} s; nothing was changed. Try again"
+        )
+
     def _unknown(self) -> OutcomeUnknown:
         return OutcomeUnknown(
             f"the store did not answer within {self.patience_s:g} s, so the change may have happened or not;"
@@ -167,12 +173,15 @@ class StoreAccess:
     ) -> Result:
         """A call that `may_last` can be late without marking the store unhealthy, if others were answered."""
         started_s = time.perf_counter()
+        asked: Future[Result] | None = None
         try:
+            asked = ask()
             async with asyncio.timeout(self.patience_s):
-                result = await asyncio.wrap_future(ask())
+                result = await asyncio.wrap_future(asked)
         except TimeoutError:
             self._metrics.query_failed(*named)
-            error = late()
+            is_withdrawn = asked is not None and asked.cancel()
+            error = self._withdrawn() if is_withdrawn else late()
             if not (may_last and self._answered_s > started_s):
                 self._health.failed(error, time.monotonic())
             raise error from None

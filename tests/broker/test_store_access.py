@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,9 +15,11 @@ import pytest
 
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
-from chronoline.core.errors import OutcomeUnknown, StoreBusy, StoreUnavailable
+from chronoline.core.errors import OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
+from chronoline.core.message import NewMessage
+from chronoline.core.outcome import Outcome
 from chronoline.runtime.clock import SystemClock
-from chronoline.stores.contract import Store
+from chronoline.stores.contract import IfExists, Store
 from chronoline.stores.memory import MemoryStore
 from tests.deadline import run_scene, until
 
@@ -31,11 +33,24 @@ class _SlowStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.gate = threading.Event()
+        self.holds_creates = False
         self.begun = 0
         self.ended = 0
 
     def clock_ms(self) -> int | None:
         return SystemClock().now_ms()
+
+    def create(
+        self,
+        topic_uid: int,
+        messages: Sequence[NewMessage],
+        *,
+        if_exists: IfExists = "refuse",
+        now_ms: int,
+    ) -> list[Outcome]:
+        if self.holds_creates:
+            self.wait()
+        return super().create(topic_uid, messages, if_exists=if_exists, now_ms=now_ms)
 
     def wait(self, _: Store | None = None) -> None:
         self.begun += 1
@@ -62,8 +77,52 @@ def test_late_change_is_unknown_and_late_query_unavailable() -> None:
             with pytest.raises(OutcomeUnknown, match="may have happened or not"):
                 await access.call("drop_topic", store.wait, changes=True)
             never: Future[None] = Future()
+            assert never.set_running_or_notify_cancel()
             with pytest.raises(OutcomeUnknown):
                 await access.change("ack", lambda _: never)
+
+    run_scene(play)
+
+
+def test_late_change_that_is_in_no_commit_is_withdrawn() -> None:
+    async def play() -> None:
+        async with _slow(_SHORT_S) as (store, access):
+            topic = store.create_topic("jobs", now_ms=0)
+
+            async def create(name: str) -> BaseException | None:
+                messages = [NewMessage(id=name, due=0)]
+                try:
+                    await access.change(
+                        "create", lambda threads: threads.create(topic.uid, messages)
+                    )
+                except StoreError as error:
+                    return error
+                return None
+
+            store.holds_creates = True
+            taken = asyncio.create_task(create("taken"))
+            await until(lambda: store.begun == 1)
+            errors = [await create("waiting"), await taken][::-1]
+            assert isinstance(errors[0], OutcomeUnknown)
+            assert isinstance(errors[1], StoreUnavailable)
+            assert "nothing was changed. Try again" in str(errors[1])
+            store.gate.set()
+            await access.stop()  # finishes all that waits
+            found = store.lookup(topic.uid, ["taken", "waiting"])
+            assert list(found) == ["taken"]
+
+    run_scene(play)
+
+
+def test_late_rare_change_that_did_not_begin_is_withdrawn() -> None:
+    async def play() -> None:
+        async with _slow(_SHORT_S) as (store, access):
+            calls = [access.call("drop_topic", store.wait, changes=True) for _ in range(5)]
+            errors = await asyncio.gather(*calls, return_exceptions=True)
+            assert [type(each) for each in errors] == [OutcomeUnknown] * 3 + [StoreUnavailable] * 2
+            store.gate.set()
+            await access.stop()
+            assert store.ended == 3
 
     run_scene(play)
 

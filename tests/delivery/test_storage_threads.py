@@ -487,7 +487,7 @@ def test_cancelled_call_does_not_stop_the_thread(
     tap: Tap, threads: StorageThreads, topic: Topic, busy: Future[list[Outcome]]
 ) -> None:
     given_up = threads.create(topic.uid, messages("a", 1))
-    given_up.cancel()  # as asyncio does at a time-out
+    assert given_up.cancel()  # as asyncio does at a time-out
     beside = threads.create(topic.uid, messages("b", 1))
     tap.gate.set()
     assert answer(busy) == ["done"]

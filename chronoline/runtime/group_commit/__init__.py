@@ -11,6 +11,10 @@ soon. Calls of different kinds may overtake each other; a caller that needs an o
 answer. An error reaches exactly the calls that were in that commit. If the committer itself fails by a
 defect, they are answered as unknown, and it continues.
 
+A caller withdraws a call by cancelling its future. That succeeds until a commit takes the first part of the
+call: then nothing of it is written. Afterwards it fails, and the call is done to its end. A withdrawn call
+counts against the limits of its queue until its turn.
+
 A committer with `most_places` keeps calls whole: one that fits into a commit by itself, by `MOST_ROWS`, bytes
 and the places of its items, is never split, and waits for the next commit if it does not fit into this one. A
 call that cannot fit is committed alone, in parts.

@@ -153,6 +153,8 @@ class Committer:
                     turn += 1
                     self._take(turn, taken)
                 is_taken = True
+                if not taken:
+                    continue
                 if self._together is None or len(taken) == 1:
                     self._commit(taken[0])
                 else:
@@ -172,15 +174,21 @@ class Committer:
         return True
 
     def _take(self, turn: int, taken: list[_Taken]) -> None:
-        """Collects the calls of the next commit; after a failure, those that it would have had."""
+        """Collects the calls of the next commit; after a failure, those that it would have had.
+
+        None, if all of them were withdrawn.
+        """
         ready = [queue for queue in self._queues if queue]
         if self._together is None:
             queue = ready[turn % len(ready)]
-            taken.append(_Taken(queue, *queue.take()))
+            write, parts = queue.take()
+            if parts:
+                taken.append(_Taken(queue, write, parts))
         else:
             for queue in ready:
-                for group in queue.take_all():
-                    taken.append(_Taken(queue, *group))
+                for write, parts in queue.take_all():
+                    if parts:
+                        taken.append(_Taken(queue, write, parts))
 
     def _linger(self) -> None:
         """Waits for more calls, until there are enough for a commit."""

@@ -39,16 +39,15 @@ class QueuedCall:
     error_of: ErrorOf | None = None
     """Whether the results of all parts together are an error."""
 
-    def __post_init__(self) -> None:
-        self.future.set_running_or_notify_cancel()  # from now on it cannot be cancelled
+    def start(self) -> bool:
+        """From now on it cannot be withdrawn. False if it was: cancelled by its caller, at any moment."""
+        return self.future.running() or self.future.set_running_or_notify_cancel()
 
-    def take(self, most: int, most_bytes: int, *, at_least: int) -> range:
+    def next_part(self, most: int, most_bytes: int, *, at_least: int) -> range:
         """The indexes of the items that leave next."""
         fitting = bisect_right(self.ends, self.ends[self.taken] + most_bytes) - 1
         stop = max(fitting, self.taken + at_least)
-        part = range(self.taken, min(stop, self.taken + most, len(self.items)))
-        self.taken = part.stop
-        return part
+        return range(self.taken, min(stop, self.taken + most, len(self.items)))
 
     def places(self) -> set[Any]:
         """The places of the items that have not left yet, if they matter."""
@@ -74,7 +73,7 @@ class QueuedCall:
 
     def fail(self, error: BaseException) -> None:
         """After a part is done, no error may say that nothing was changed. Answered items stay answered."""
-        if self.future.done():
+        if self.future.done() or not self.start():
             return
         cause = error
         if self.results and isinstance(cause, ChronolineError):
@@ -153,7 +152,8 @@ class Queue:
     def take(self, most_rows: int | None = None) -> tuple[Write[Any], list[Part]]:
         """The calls, or parts of calls, of the oldest kind that make up the next commit.
 
-        At least one item, however large, and at most `commit_bytes` if there are more.
+        At least one item, however large, and at most `commit_bytes` if there are more. Withdrawn calls are
+        dropped; nothing is left for the commit if all of them were.
         """
         kind, (write, calls) = next(iter(self._kinds.items()))
         parts: list[Part] = []
@@ -164,16 +164,26 @@ class Queue:
         for call in calls:
             if rows_left <= 0:
                 break
+            if call.future.cancelled():
+                self._uncount(call)
+                done += 1
+                continue
             if self._bounds.most_places is not None:
                 if not parts:
                     rows_left = max(rows_left, min(call.left(), MOST_ROWS))
                 places |= call.places()
                 if parts and not self._fits(call, rows_left, bytes_left, len(places)):
                     break
+            part = call.next_part(rows_left, bytes_left, at_least=0 if parts else 1)
+            if not part and call.left():
+                break
+            if not call.start():  # withdrawn a moment ago
+                self._uncount(call)
+                done += 1
+                continue
             before_bytes = call.left_bytes()
-            part = call.take(rows_left, bytes_left, at_least=0 if parts else 1)
-            if part or not call.left():
-                parts.append((call, part))
+            call.taken = part.stop
+            parts.append((call, part))
             rows_left -= len(part)
             bytes_left -= before_bytes - call.left_bytes()
             self._waiting -= len(part)
@@ -209,10 +219,14 @@ class Queue:
             if call in calls:
                 calls.remove(call)
                 self.calls -= 1
-                self._waiting -= call.left()
-                self._waiting_bytes -= call.left_bytes()
+                self._uncount(call)
                 if not calls:
                     del self._kinds[kind]
+
+    def _uncount(self, call: QueuedCall) -> None:
+        """The items that have not left do not wait any more."""
+        self._waiting -= call.left()
+        self._waiting_bytes -= call.left_bytes()
 
     def clear(self) -> list[QueuedCall]:
         """Removes and returns all waiting calls: after a `take` that failed, the state is uncertain."""
