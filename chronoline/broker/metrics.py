@@ -57,6 +57,9 @@ FAMILIES: Mapping[str, Family] = {
     "topic_target_calls_count": Family(
         ("outcome", "topic"), "Calls of the targets of topics, by outcome."
     ),
+    "topic_schedule_occurrences_count": Family(
+        ("outcome", "topic"), "Occurrences of schedules that were created, or whose id was taken."
+    ),
     "broker_commands_count": Family(("command", "topic"), "Commands of clients."),
     "broker_commands_errors": Family(("command", "topic"), "Failed commands of clients."),
     "broker_refused_count": Family(
@@ -115,6 +118,11 @@ _QUERIES: Mapping[str, tuple[str, str, str]] = {
     "purge": ("delete", "range", "all"),
     "create_topic": ("create", "lookup", "all"),
     "drop_topic": ("delete", "lookup", "all"),
+    "put_schedule": ("create", "lookup", "all"),
+    "delete_schedule": ("delete", "lookup", "all"),
+    "step_schedules": ("create", "range", "all"),
+    "due_schedules": ("read", "range", "all"),
+    "next_schedule": ("read", "range", "all"),
 }
 _OTHER_QUERY = ("read", "lookup", "all")
 _COUNTED: Mapping[str, tuple[str, str]] = {

@@ -24,7 +24,9 @@ from chronoline.broker.grpc.server import GrpcEdge
 from chronoline.broker.limits import Limits
 from chronoline.broker.loaders import Loaders
 from chronoline.broker.metrics import BrokerMetrics, Sample
+from chronoline.broker.occurrences import Occurrences
 from chronoline.broker.overseer import LoadMeter, Overseer
+from chronoline.broker.schedules import Schedules
 from chronoline.broker.shares import LocalShares, ShareFactory
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.store_watch import StoreWatch
@@ -168,6 +170,9 @@ class BrokerService(AsyncService):
             frame_bytes=self._limits.frame_bytes,
             deleted=self._topic_deleted,
         )
+        occurrences = Occurrences(
+            access, gate, self.metrics, name_of=topics.name_of, turn=overseer.turn
+        )
         clocks = ClusterClocks(member, self._clock, bound_ms=self._limits.clock_bound_ms)
         await self._exits.enter_async_context(clocks)
         self.parts = BrokerContext(
@@ -182,6 +187,7 @@ class BrokerService(AsyncService):
             topics=topics,
             loaders=loaders,
             carrier=Carrier(access, topics, loaders, self._clock, self.metrics),
+            schedules=Schedules(access, topics, occurrences),
             gate=gate,
             degradation=Degradations(access, gate),
             clock=self._clock,
@@ -204,6 +210,7 @@ class BrokerService(AsyncService):
                 lambda: list(
                     {each.topic.uid: each.topic for each in loaders.subscriptions}.values()
                 ),
+                occurrences.changed,
             )
         )
         for what, work in (("upkeep", self._keep_up), ("watching the clock", self._watch_clock)):
@@ -214,6 +221,7 @@ class BrokerService(AsyncService):
             calls = TargetPolicy(caller=caller)
         if "carrier" in self._options.roles:
             await self._exits.enter_async_context(Targets(self.parts, calls))
+            await self._exits.enter_async_context(occurrences)
         self.metrics.watch(self._samples)
         await self._listen(self.parts)
         self._describe()
@@ -234,6 +242,7 @@ class BrokerService(AsyncService):
     def _clock_moved(self) -> None:
         assert self.parts is not None
         self.parts.loaders.moved()
+        self.parts.schedules.clock_moved()
         if self.agreement is not None:
             self.agreement.moved()
 

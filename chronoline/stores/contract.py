@@ -49,6 +49,7 @@ from chronoline.runtime.service import Closable
 from chronoline.stores.checks import check_name, check_time
 from chronoline.stores.inputs import InputAccount, InputClaim, Intake, TakenIn
 from chronoline.stores.members import Member
+from chronoline.stores.schedules import ScheduleStore
 
 Result = TypeVar("Result")
 IfExists = Literal["refuse", "replace"]
@@ -136,6 +137,8 @@ class Notice:
     """Their buckets, sorted, where they are few."""
     returned: Returned | None = None
     """Instead of a change: a consumer's name has a new session. Others of that name have lost it."""
+    schedules: bool = False
+    """Instead of a change: a schedule was created or changed, and may be next."""
 
 
 class Watch(Closable):
@@ -158,7 +161,7 @@ class Watch(Closable):
         """Ends a `wait` and frees the watch's resources. May be called twice."""
 
 
-class Store(Closable):
+class Store(ScheduleStore, Closable):
     """Durable messages with a due time. Obtained from `chronoline.store.open_store(url)`."""
 
     capabilities: Capabilities

@@ -58,7 +58,8 @@ Schema = TypeVar("Schema", bound=BaseModel)
 # Fields in paths
 
 
-def _decoded_segment(text: str) -> str:
+def decoded_segment(text: str) -> str:
+    """A part of the path. Raises `ValueError`."""
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
@@ -74,12 +75,12 @@ def principal_of(request: Request) -> Principal:
 RequestPrincipal = Annotated[Principal, Depends(principal_of)]
 TopicName = Annotated[
     str,
-    BeforeValidator(_decoded_segment),
+    BeforeValidator(decoded_segment),
     Path(alias="topic", description="The topic's name, percent-encoded.", examples=["reminders"]),
 ]
 MessageId = Annotated[
     str,
-    BeforeValidator(_decoded_segment),
+    BeforeValidator(decoded_segment),
     Path(alias="id", description="The message's id, percent-encoded.", examples=["u1"]),
 ]
 

@@ -14,6 +14,7 @@ from chronoline.stores.notices import NoticeBoard
 CHANNEL = "chronoline"
 _NOTICE = re.compile(r"(\d{1,19}):(\d{1,19})(?::(\d{1,5}(?:,\d{1,5}){0,99}))?", re.ASCII)
 _RETURNED = "returned:"
+_SCHEDULES = "schedules"
 
 
 def start_listening(database: PostgresDatabase, board: NoticeBoard) -> PostgresListener:
@@ -33,6 +34,8 @@ def start_listening(database: PostgresDatabase, board: NoticeBoard) -> PostgresL
 
 def write_notice(notice: Notice) -> str:
     """The payload that `parse_notice` reads."""
+    if notice.schedules:
+        return _SCHEDULES
     returned = notice.returned
     if returned is None:
         when = f"{notice.topic_uid}:{notice.due}"
@@ -42,10 +45,12 @@ def write_notice(notice: Notice) -> str:
 
 
 def parse_notice(payload: str) -> Notice:
-    """A notice from "topic uid:due:bucket,…", or of a consumer that returned; anything else means: look.
+    """A notice from "topic uid:due:bucket,…", of schedules, or of a consumer that returned.
 
-    Without buckets it is of any: so writes the SQL function `chronoline.send`.
+    Anything else means: look. Without buckets it is of any: so writes the SQL function `chronoline.send`.
     """
+    if payload == _SCHEDULES:
+        return Notice(schedules=True)
     if payload.startswith(_RETURNED):
         try:
             told = json.loads(payload.removeprefix(_RETURNED))
