@@ -6,7 +6,7 @@ serves many schedules, and messages are on the timeline long before they are due
 schedule begins a round at once.
 
 All brokers of a store work alike. A step is one transaction, on the condition that the schedule still has
-the state that was read, so it is done once, whoever does it. To spare the others the work, brokers begin one
+the state that was read, so it is done once, by any of them. To spare the others the work, brokers begin one
 after the other, in the order of their names.
 
 Failure: what cannot be done now is tried again after a second, and the others go on. A broker that dies
@@ -56,7 +56,7 @@ class _Page(NamedTuple):
 
     steps: list[ScheduleStep]
     missed: list[Schedule]
-    """Those whose missed occurrences are left out."""
+    """Schedules whose missed occurrences are left out."""
     failed: bool
     """Some cannot be served now."""
     is_cut: bool

@@ -29,7 +29,7 @@ from chronoline.runtime.cron import readable_times, times_of
 Check = Callable[[Schedule, str], None]
 """Raises unless the caller may change a schedule, given with the name of its topic."""
 MOST_TIMES = 1_000
-"""The most times of a schedule that are told at once."""
+"""The most times of a schedule in one answer."""
 MOST_LISTED = 1_000
 """The most schedules of a page."""
 _TRIES = 10

@@ -25,7 +25,7 @@ from chronoline.cli.options import (
 )
 from chronoline.cli.output import print_table, printable, shown_bytes
 from chronoline.core.errors import InvalidInput
-from chronoline.core.schedule import CatchUp, occurrence_id
+from chronoline.core.schedule import CatchUpRule, occurrence_id
 from chronoline.runtime.json_bytes import json_bytes, json_headers
 from chronoline.runtime.timestamps import from_ms, parse_moment_ms, show_moment, to_ms
 
@@ -39,8 +39,8 @@ app = typer.Typer(
     name="schedule",
     help="""Schedules: messages that come again and again.
 
-    chronoline schedule create report reminders --cron '0 9 * * MON-FRI' --zone Europe/Berlin
-    chronoline schedule create poll reminders --every 15m
+    chronoline schedule create report jobs --cron '0 9 * * MON-FRI'
+    chronoline schedule create poll jobs --every 15m
     chronoline schedule list
     """,
     no_args_is_help=True,
@@ -83,9 +83,9 @@ def create(  # noqa: PLR0913 - the options of a command
         ),
     ] = None,
     catch_up: Annotated[
-        CatchUp,
+        CatchUpRule,
         typer.Option(help="What to create of those that an outage of all brokers prevented."),
-    ] = CatchUp.ONE,
+    ] = CatchUpRule.ONE,
     body: Annotated[
         str | None, typer.Option(metavar="TEXT|-", help="The body, or - to read it from stdin.")
     ] = None,
@@ -106,10 +106,11 @@ def create(  # noqa: PLR0913 - the options of a command
 ) -> None:
     """Send a message again and again, and show its next times.
 
-    chronoline schedule create report reminders --cron '0 9 * * MON-FRI' --zone Europe/Berlin
-    chronoline schedule create tick reminders --cron '*/10 * * * * *' --body tick
-    chronoline schedule create poll reminders --every 15m --catch-up none
-    chronoline schedule create poll reminders --every 5m --replace
+    chronoline schedule create report jobs --cron '0 9 * * MON-FRI'
+    chronoline schedule create sum jobs --cron '30 2 * * *' --zone Europe/Berlin
+    chronoline schedule create tick jobs --cron '*/10 * * * * *' --body tick
+    chronoline schedule create poll jobs --every 15m --catch-up none
+    chronoline schedule create poll jobs --every 5m --replace
 
     Each occurrence is a message, created up to a minute before it is due. Its id
     is the name and the time, such as report@2027-01-29T08:00:00.000Z.

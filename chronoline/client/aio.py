@@ -36,7 +36,7 @@ from chronoline.core.limits import id_problem, name_problem
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After
 from chronoline.core.outcome import raise_for_refused
 from chronoline.core.permissions import Operation
-from chronoline.core.schedule import CatchUp, check_schedule, check_schedule_name
+from chronoline.core.schedule import CatchUpRule, check_schedule, check_schedule_name
 from chronoline.core.schedule import Schedule as CoreSchedule
 from chronoline.runtime.bounded_cache import BoundedCache
 from chronoline.runtime.tasks import TaskSet
@@ -378,7 +378,7 @@ class AsyncClient:
             name=name,
             topic_uid=0,
             recurrence=recurrence_of(cron, zone, every, start),
-            catch_up=CatchUp.parse(catch_up),
+            catch_up=CatchUpRule.parse(catch_up),
             producer_group=self._producer.name,
             body=content,
             key=key,
@@ -421,7 +421,7 @@ class AsyncClient:
     async def pause_schedule(self, name: str) -> Schedule:
         """Ends the occurrences of a schedule until it is resumed.
 
-        Those that were created ahead are cancelled, except those of the next second and leased ones.
+        The ones that were created ahead are cancelled, except those of the next second and leased ones.
         """
         return await self._change_schedule("PauseSchedule", name)
 

@@ -27,7 +27,7 @@ class Schedule:
     every: timedelta | None
     start: datetime | None
     catch_up: str
-    """What is done about occurrences that were not created in time: `none`, `one` or `all`."""
+    """How many of the occurrences that were not created in time are made up for: `none`, `one` or `all`."""
     producer_group: str
     body: bytes | None
     """None in lists, and for those who may not read it."""

@@ -399,7 +399,7 @@ class Client(Closable):
     def pause_schedule(self, name: str) -> Schedule:
         """Ends the occurrences of a schedule until it is resumed.
 
-        Those that were created ahead are cancelled, except those of the next second and leased ones.
+        The ones that were created ahead are cancelled, except those of the next second and leased ones.
         """
         return self._run(self._inner.pause_schedule(name))
 

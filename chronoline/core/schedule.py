@@ -42,8 +42,8 @@ Times = Callable[[int], int | None]
 """The first time of a recurrence after a moment; None if there is none."""
 
 
-class CatchUp(StrEnum):
-    """What is done about occurrences that no broker created in time."""
+class CatchUpRule(StrEnum):
+    """How many of the occurrences that no broker created in time are made up for."""
 
     NONE = "none"
     """They are left out."""
@@ -53,7 +53,7 @@ class CatchUp(StrEnum):
     """All of them are created, due at once."""
 
     @classmethod
-    def parse(cls, text: str) -> CatchUp:
+    def parse(cls, text: str) -> CatchUpRule:
         """Raises `InvalidInput`."""
         try:
             return cls(text)
@@ -65,7 +65,7 @@ class CatchUp(StrEnum):
 class Recurrence:
     """When a schedule fires: a cron expression in a zone, or an interval. Invalid ones raise `InvalidInput`.
 
-    The expression and the zone are read elsewhere, by whoever computes the times.
+    The expression and the zone are read where the times are computed.
     """
 
     cron: str | None = None
@@ -99,7 +99,7 @@ class Schedule:
     name: str
     topic_uid: int
     recurrence: Recurrence
-    catch_up: CatchUp = CatchUp.ONE
+    catch_up: CatchUpRule = CatchUpRule.ONE
     producer_group: str = DEFAULT_PRODUCER_GROUP
     """The owner of the occurrences."""
     body: bytes | None = b""
@@ -212,18 +212,18 @@ class Plan(NamedTuple):
 
 
 def plan(
-    first_ms: int, times: Times, catch_up: CatchUp, *, now_ms: int, until_ms: int, most: int
+    first_ms: int, times: Times, catch_up: CatchUpRule, *, now_ms: int, until_ms: int, most: int
 ) -> Plan:
-    """Decides which occurrences from `first_ms` to `until_ms` to create now, at most so many."""
+    """Decides which occurrences from `first_ms` to `until_ms` to create now, up to a number."""
     next_ms: int | None = first_ms
     found: list[int] = []
     skipped = False
     missed_before_ms = now_ms - MISSED_AFTER_MS
-    if first_ms < missed_before_ms and catch_up is not CatchUp.ALL:
+    if first_ms < missed_before_ms and catch_up is not CatchUpRule.ALL:
         last_ms = _last(first_ms, times, missed_before_ms)
-        if catch_up is CatchUp.ONE:
+        if catch_up is CatchUpRule.ONE:
             found.append(last_ms)
-        skipped = catch_up is CatchUp.NONE or last_ms > first_ms
+        skipped = catch_up is CatchUpRule.NONE or last_ms > first_ms
         next_ms = times(last_ms)
     while next_ms is not None and next_ms <= until_ms and len(found) < most:
         found.append(next_ms)
@@ -251,7 +251,7 @@ def _last(first_ms: int, times: Times, before_ms: int) -> int:
 def changes_from(now_ms: int) -> int:
     """The moment after which a change of a schedule takes effect.
 
-    What falls due before may be in the hands of a consumer already, by a clock that is ahead of ours.
+    An occurrence that falls due before may be with a consumer already, by a clock that is ahead of ours.
     """
     return now_ms + CLOCK_BOUND_MS
 

@@ -31,7 +31,7 @@ class Stepped(NamedTuple):
     done: bool
     """False if the schedule has changed since it was read, or another process is changing it."""
     created: int = 0
-    """Occurrences that became messages. Those whose ids are taken did not."""
+    """Occurrences that became messages; the ids of the others are taken."""
 
 
 class SchedulePlace(NamedTuple):
@@ -57,7 +57,7 @@ class ScheduleStore(ABC):
 
         Guard: the name is free, or `instead_of` is the state of the schedule; else it answers None. The name
         of a schedule whose topic was deleted is free. In the same transaction it cancels waiting messages of
-        `instead_of`: by id, on its topic, of its producer group. Those that cannot be cancelled stay.
+        `instead_of`: by id, on its topic, of its producer group. Messages that are leased stay.
         Raises `TopicNotFound` if the topic of the new schedule was deleted.
         """
 

@@ -14,7 +14,7 @@ from chronoline.core.errors import StoreError
 from chronoline.core.headers import pack_headers, unpack_headers
 from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS
 from chronoline.core.message import DeadLetter, Message
-from chronoline.core.schedule import CatchUp, Recurrence, Schedule
+from chronoline.core.schedule import CatchUpRule, Recurrence, Schedule
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.stores.engine import (
     Connection,
@@ -346,13 +346,13 @@ def _read_schedule(row: Sequence[Any]) -> Schedule:
     problem = ""
     try:
         rule = json.loads(packed)
-        catch_up, made_ms = CatchUp(rule.pop("catch_up")), int(rule.pop("made_ms"))
+        catch_up, made_ms = CatchUpRule(rule.pop("catch_up")), int(rule.pop("made_ms"))
         recurrence = Recurrence(**rule)
     except (KeyError, TypeError, ValueError) as error:
         problem = (
             f"its rule cannot be read; a later version may have written it, use that one: {error}"
         )
-        catch_up, made_ms, recurrence = CatchUp.NONE, 0, Recurrence(every_ms=MAX_TIME_MS)
+        catch_up, made_ms, recurrence = CatchUpRule.NONE, 0, Recurrence(every_ms=MAX_TIME_MS)
     return Schedule(
         name=name,
         uid=uid,

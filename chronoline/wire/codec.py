@@ -22,7 +22,7 @@ from chronoline.core.message import (
 )
 from chronoline.core.outcome import Outcome
 from chronoline.core.permissions import Operation
-from chronoline.core.schedule import CatchUp, Recurrence, Schedule
+from chronoline.core.schedule import CatchUpRule, Recurrence, Schedule
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -86,7 +86,7 @@ def schedule_from_wire(wire: pb.Schedule) -> Schedule:
             every_ms=wire.every_ms or None,
             start_ms=wire.start_ms if wire.HasField("start_ms") else None,
         ),
-        catch_up=CatchUp.parse(wire.catch_up or CatchUp.ONE),
+        catch_up=CatchUpRule.parse(wire.catch_up or CatchUpRule.ONE),
         producer_group=wire.producer_group or DEFAULT_PRODUCER_GROUP,
         body=wire.body if wire.HasField("body") else None,
         key=wire.key if wire.HasField("key") else None,

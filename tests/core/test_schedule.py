@@ -9,7 +9,7 @@ import pytest
 from chronoline.core.errors import InvalidInput
 from chronoline.core.schedule import (
     AHEAD_MS,
-    CatchUp,
+    CatchUpRule,
     Plan,
     Recurrence,
     Schedule,
@@ -28,7 +28,7 @@ MINUTELY = interval_times(MINUTE, NOW - 1_000 * HOUR)
 
 
 def planned(
-    first: int, catch_up: CatchUp = CatchUp.ONE, *, ahead: int = AHEAD_MS, most: int = 100
+    first: int, catch_up: CatchUpRule = CatchUpRule.ONE, *, ahead: int = AHEAD_MS, most: int = 100
 ) -> Plan:
     return plan(first, MINUTELY, catch_up, now_ms=NOW, until_ms=NOW + ahead, most=most)
 
@@ -48,16 +48,20 @@ def test_a_plan_is_bounded_and_goes_on_where_it_ended() -> None:
 @pytest.mark.parametrize("late_ms", [0, 1, SECOND])
 def test_a_second_late_is_not_missed(late_ms: int) -> None:
     times = interval_times(HOUR, NOW - late_ms)
-    found = plan(NOW - late_ms, times, CatchUp.NONE, now_ms=NOW, until_ms=NOW, most=9)
+    found = plan(NOW - late_ms, times, CatchUpRule.NONE, now_ms=NOW, until_ms=NOW, most=9)
     assert found == Plan((NOW - late_ms,), NOW - late_ms + HOUR, skipped=False)
 
 
 @pytest.mark.parametrize(
     ("catch_up", "made", "skipped"),
-    [(CatchUp.NONE, (), True), (CatchUp.ONE, (-2,), True), (CatchUp.ALL, (-4, -3, -2), False)],
+    [
+        (CatchUpRule.NONE, (), True),
+        (CatchUpRule.ONE, (-2,), True),
+        (CatchUpRule.ALL, (-4, -3, -2), False),
+    ],
 )
 def test_catch_up_decides_about_what_was_missed(
-    catch_up: CatchUp, made: tuple[int, ...], skipped: bool
+    catch_up: CatchUpRule, made: tuple[int, ...], skipped: bool
 ) -> None:
     times = interval_times(HOUR, NOW - 4 * HOUR)
     until = NOW - 2 * HOUR + 2_000
@@ -67,7 +71,7 @@ def test_catch_up_decides_about_what_was_missed(
 
 def test_one_that_was_missed_alone_is_created_without_skipping() -> None:
     times = interval_times(HOUR, NOW - MINUTE)
-    found = plan(NOW - MINUTE, times, CatchUp.ONE, now_ms=NOW, until_ms=NOW, most=9)
+    found = plan(NOW - MINUTE, times, CatchUpRule.ONE, now_ms=NOW, until_ms=NOW, most=9)
     assert found == Plan((NOW - MINUTE,), NOW - MINUTE + HOUR, skipped=False)
 
 
@@ -81,7 +85,7 @@ def test_the_latest_of_a_long_outage_is_found_without_walking_through_it(every_m
         asked.append(moment_ms)
         return times(moment_ms)
 
-    found = plan(first, counted, CatchUp.ONE, now_ms=NOW, until_ms=NOW - HOUR, most=9)
+    found = plan(first, counted, CatchUpRule.ONE, now_ms=NOW, until_ms=NOW - HOUR, most=9)
     last = first + (NOW - SECOND - 1 - first) // every_ms * every_ms
     assert found == Plan((last,), last + every_ms, skipped=last > first)
     assert len(asked) < 1_000
@@ -91,7 +95,7 @@ def test_a_schedule_that_ends_has_no_next_time() -> None:
     def once(moment_ms: int) -> int | None:
         return NOW if moment_ms < NOW else None
 
-    found = plan(NOW, once, CatchUp.ALL, now_ms=NOW, until_ms=NOW + AHEAD_MS, most=9)
+    found = plan(NOW, once, CatchUpRule.ALL, now_ms=NOW, until_ms=NOW + AHEAD_MS, most=9)
     assert found == Plan((NOW,), None, skipped=False)
 
 
@@ -162,7 +166,7 @@ def test_bad_recurrences_are_refused() -> None:
     with pytest.raises(InvalidInput, match="start -1 is not between"):
         Recurrence(every_ms=MINUTE, start_ms=-1)
     with pytest.raises(InvalidInput, match="one of none, one, all, not 'some'"):
-        CatchUp.parse("some")
+        CatchUpRule.parse("some")
 
 
 def test_schedules_that_say_the_same_are_recognized() -> None:

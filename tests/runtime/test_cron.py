@@ -31,7 +31,7 @@ def times(cron: str, after: str, count: int, zone: str = BERLIN, fold: int = 0) 
         moment = Cron(cron, zone).next_after(moment)
         assert moment is not None
         shown = datetime.fromtimestamp(moment / 1000, ZoneInfo(zone))
-        found.append(shown.strftime("%d %H:%M:%S %z").replace(":00 +", " +"))
+        found.append(shown.strftime("%d %H:%M:%S %z").replace(":00 ", " "))
     return found
 
 

@@ -9,7 +9,7 @@ from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.message import NewMessage
 from chronoline.core.schedule import (
     MAX_CONTENT_BYTES,
-    CatchUp,
+    CatchUpRule,
     Recurrence,
     Schedule,
     occurrence,
@@ -58,7 +58,7 @@ def test_a_schedule_is_read_as_it_was_written(store: Store, other_store: Store, 
     given = schedule(
         line,
         recurrence=Recurrence(every_ms=90_000, start_ms=NOW),
-        catch_up=CatchUp.ALL,
+        catch_up=CatchUpRule.ALL,
         producer_group="billing",
         body=b"\0x",
         key=b"k",

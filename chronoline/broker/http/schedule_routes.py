@@ -41,7 +41,13 @@ from chronoline.broker.schedules import MOST_LISTED, MOST_TIMES, ShownSchedule
 from chronoline.broker.topics import TopicsByName
 from chronoline.core.limits import MAX_NAME_BYTES
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP
-from chronoline.core.schedule import MIN_INTERVAL_MS, CatchUp, Recurrence, Schedule, occurrence_id
+from chronoline.core.schedule import (
+    MIN_INTERVAL_MS,
+    CatchUpRule,
+    Recurrence,
+    Schedule,
+    occurrence_id,
+)
 from chronoline.runtime.cron import MAX_CRON_CHARACTERS
 from chronoline.runtime.json_bytes import json_fields, json_headers
 
@@ -139,7 +145,7 @@ class CreateScheduleRequest(RequestBody):
                 every_ms=self.every if self.every is not None else self.every_ms,
                 start_ms=self.start if self.start is not None else self.start_ms,
             ),
-            catch_up=CatchUp(self.catch_up),
+            catch_up=CatchUpRule(self.catch_up),
             producer_group=self.producer_group,
             body=self._body(),
             key=self.key.encode() if self.key is not None else self.key_base64,
@@ -294,6 +300,7 @@ class ScheduleRoutes:
         self, principal: RequestPrincipal, request: CreateScheduleRequest
     ) -> ScheduleResponse:
         """Create a schedule, or change one. The answer has its next times."""
+        principal.check_touches(request.topic)
         with self._parts.metrics.command("put_schedule", ""):
             topic = await self._topics.find(request.topic)
             stored = await self._schedules.create(
