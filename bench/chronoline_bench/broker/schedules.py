@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -23,6 +24,7 @@ from chronoline_bench.workload import BODY_BYTES
 _LEAD_MS = 3_000
 """From the last write until the first message is due: the consumer has its share by then."""
 _PUTS = 100
+_WRITERS = 8
 _BODY = b"x" * BODY_BYTES
 
 
@@ -102,8 +104,12 @@ def _fill_with_schedules(store: Store, topic: Topic, begin_ms: int, sizes: Sched
         store.put_schedule(schedule, now_ms=_now_ms())
 
     numbers = range(sizes.schedules)
+    if store.capabilities.concurrent_writers:
+        with ThreadPoolExecutor(_WRITERS) as threads:
+            list(threads.map(put, numbers))
+        return
     for first in range(0, sizes.schedules, _PUTS):
-        works = [lambda number=number: put(number) for number in numbers[first : first + _PUTS]]  # type: ignore[misc]  # of this turn
+        works = [lambda number=number: put(number) for number in numbers[first : first + _PUTS]]
         for done in store.together(works):
             if isinstance(done, Exception):
                 raise done
