@@ -1,178 +1,147 @@
-"""`traceparent` from the sender to the handler: with OpenTelemetry, with a fake of it, and without."""
+"""Trace context in headers, and spans: with OpenTelemetry, and without it."""
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Iterator
-from contextvars import ContextVar
-from types import ModuleType
-from typing import Any
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from chronoline.client import trace_context
-from chronoline.client.aio import AsyncClient, ToSend
-from chronoline.client.leases import AsyncLease
-from chronoline.client.sync import Lease
-from chronoline.client.worker import Worker
-from chronoline.core.message import Header
+from chronoline.core.limits import MAX_HEADERS
+from chronoline.runtime.traces import (
+    NO_TRACE,
+    TraceStep,
+    checked_context,
+    context_of,
+    continued,
+    current_context,
+    span_of,
+    tracer,
+    with_context,
+)
 
-_PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-_current: ContextVar[dict[str, str]] = ContextVar("current")
-
-
-class _Propagator:
-    """A fake of OpenTelemetry's propagation: writes the current context to a carrier and reads it."""
-
-    def inject(self, carrier: dict[str, str]) -> None:
-        carrier |= _current.get({})
-
-    def extract(self, carrier: dict[str, str]) -> dict[str, str]:
-        return dict(carrier)
-
-
-def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    modules: dict[str, dict[str, Any]] = {
-        "opentelemetry": {},
-        "opentelemetry.trace": {},
-        "opentelemetry.trace.propagation": {},
-        "opentelemetry.trace.propagation.tracecontext": {
-            "TraceContextTextMapPropagator": _Propagator
-        },
-        "opentelemetry.context": {"attach": _current.set, "detach": _current.reset},
-    }
-    for name, members in modules.items():
-        module = ModuleType(name)
-        vars(module).update(members)
-        monkeypatch.setitem(sys.modules, name, module)
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+SENDER = {"traceparent": PARENT, "tracestate": "a=b"}
 
 
-def _remove(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=["not imported", "not installed"])
+def absent(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process without OpenTelemetry."""
     for name in [each for each in sys.modules if each.split(".")[0] == "opentelemetry"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "opentelemetry", None)
-
-
-@pytest.fixture(params=["made up", "absent"])
-def telemetry(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
-    """Whether OpenTelemetry is installed."""
-    there = request.param == "made up"
-    (_fake if there else _remove)(monkeypatch)
-    # The module is looked up once per process; each test needs a new lookup.
-    trace_context._telemetry.cache_clear()
-    yield there
-    trace_context._telemetry.cache_clear()
+    if request.param == "not installed":
+        monkeypatch.setitem(sys.modules, "opentelemetry", None)
 
 
 @pytest.fixture
-def span() -> Iterator[None]:
-    token = _current.set({"traceparent": _PARENT, "tracestate": "a=b"})
-    yield
-    _current.reset(token)
+def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    """The spans that are recorded; the provider of a process can be set only once."""
+    provider, exporter = TracerProvider(shutdown_on_exit=False), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    yield exporter
+    provider.shutdown()
 
 
-async def _sent(address: str, *messages: ToSend) -> list[tuple[Header, ...]]:
-    """The headers with which they come."""
-    async with AsyncClient(address) as client:
-        await client.create_topic("t")
-        await client.send_many("t", messages)
-        leases = client.consume("t")
-        came = [await anext(leases) for _ in messages]
-        await leases.aclose()
-        return [each.headers for each in sorted(came, key=lambda each: each.id)]
+@pytest.mark.parametrize(
+    ("headers", "context"),
+    [
+        ((), {}),
+        ((("a", b"b"),), {}),
+        ((("traceparent", PARENT.encode()),), {"traceparent": PARENT}),
+        ((("traceparent", PARENT.encode()), ("tracestate", b"a=b")), SENDER),
+        ((("traceparent", b"00"), ("traceparent", PARENT.encode())), {"traceparent": PARENT}),
+        ((("tracestate", b"a=b"),), {}),
+        ((("traceparent", None),), {}),
+        ((("traceparent", b"\xff" * 55),), {}),
+        ((("traceparent", PARENT.upper().encode()),), {}),
+        ((("traceparent", PARENT.encode() + b"\r\nX: y"),), {}),
+        (
+            (("traceparent", PARENT.encode()), ("tracestate", b"a=b\r\nX: y")),
+            {"traceparent": PARENT},
+        ),
+    ],
+)
+def test_context_of_headers_is_valid_or_empty(
+    headers: tuple[tuple[str, bytes | None], ...], context: dict[str, str]
+) -> None:
+    assert context_of(headers) == context
 
 
-@pytest.mark.usefixtures("span")
-def test_current_span_is_sent(chronoline_broker: str, telemetry: bool) -> None:
-    (headers,) = asyncio.run(_sent(chronoline_broker, ToSend(headers={"a": "b"})))
-    span = (("traceparent", _PARENT.encode()), ("tracestate", b"a=b"))
-    assert headers == (("a", b"b"), *(span if telemetry else ()))
+def test_context_is_added_once() -> None:
+    sender = checked_context(PARENT, "a=b")
+    added = (("a", b"b"), ("traceparent", PARENT.encode()), ("tracestate", b"a=b"))
+    assert with_context((("a", b"b"),), sender) == added
+    assert with_context(added, checked_context(PARENT.replace("01", "00"))) == added
+    assert with_context((("traceparent", b"mine"),), sender) == (("traceparent", b"mine"),)
 
 
-@pytest.mark.usefixtures("span")
-def test_given_traceparent_is_kept(chronoline_broker: str, telemetry: bool) -> None:
-    given = {"traceparent": "mine"}
-    (headers,) = asyncio.run(_sent(chronoline_broker, ToSend(headers=given)))
-    assert headers == (("traceparent", b"mine"),), telemetry
+def test_full_headers_stay_as_they_are() -> None:
+    full = (("a", b"b"),) * (MAX_HEADERS - 1)
+    assert with_context(full, checked_context(PARENT, "a=b")) == full
+    assert len(with_context(full, checked_context(PARENT))) == MAX_HEADERS
 
 
-def test_no_span_adds_no_header(chronoline_broker: str, telemetry: bool) -> None:
-    (headers,) = asyncio.run(_sent(chronoline_broker, ToSend()))
-    assert headers == (), telemetry
+@pytest.mark.usefixtures("absent")
+def test_without_opentelemetry_nothing_is_recorded_or_imported() -> None:
+    assert tracer() is None
+    assert current_context() is NO_TRACE
+    assert with_context((("a", b"b"),)) == (("a", b"b"),)
+    with span_of(TraceStep.PROCESS, "t", dict, parent=NO_TRACE) as span:
+        assert span is None
+    assert not {each for each in sys.modules if each.startswith("opentelemetry.")}
 
 
-def test_handler_runs_in_the_trace_of_its_message(chronoline_broker: str, telemetry: bool) -> None:
-    async def play() -> None:
-        async with AsyncClient() as client:
-            for topic in ("plain", "awaited"):
-                await client.create_topic(topic)
-                await client.send(topic, headers={"traceparent": _PARENT})
-                await client.send(topic)
-            async with asyncio.timeout(60):
-                await worker.serve()
+@pytest.mark.parametrize("absent", ["not installed"], indirect=True)
+@pytest.mark.usefixtures("absent")
+def test_context_of_a_sender_needs_no_opentelemetry() -> None:
+    with continued(SENDER), span_of(TraceStep.PROCESS, "t", dict, parent=SENDER) as span:
+        assert span is None
+    assert with_context((), SENDER)[0] == ("traceparent", PARENT.encode())
 
-    def note(lease: AsyncLease | Lease) -> None:
-        seen.append((lease.topic, lease.traceparent, _current.get({}).get("traceparent")))
-        if len(seen) == 4:
-            worker.stop()
 
-    seen: list[tuple[str, str | None, str | None]] = []
-    worker = Worker(chronoline_broker)
+def test_without_a_provider_the_context_is_continued_and_nothing_recorded() -> None:
+    assert tracer() is None
+    with span_of(TraceStep.PROCESS, "t", dict, parent=SENDER) as span:
+        assert span is None
+        assert current_context() == SENDER
+        assert with_context(()) == (("traceparent", PARENT.encode()), ("tracestate", b"a=b"))
+    assert current_context() == {}
 
-    @worker.handler("plain")
-    def plain(lease: Lease) -> None:
-        note(lease)
 
-    @worker.handler("awaited")
-    async def awaited(lease: AsyncLease) -> None:
-        note(lease)
+def test_span_is_current_and_fails_with_its_block(spans: InMemorySpanExporter) -> None:
+    def fail() -> None:
+        with span_of(TraceStep.PROCESS, "t", lambda: {"a": 1}, parent=SENDER):
+            assert current_context()["traceparent"].split("-")[1] == PARENT.split("-")[1]
+            raise KeyError("x")
 
-    asyncio.run(play())
-    current = _PARENT if telemetry else None
-    assert sorted(seen, key=str) == sorted(
-        [
-            (topic, each, each and current)
-            for topic in ("plain", "awaited")
-            for each in (_PARENT, None)
-        ],
-        key=str,
+    with pytest.raises(KeyError):
+        fail()
+    (span,) = spans.get_finished_spans()
+    assert (span.name, span.kind, span.status.is_ok) == (
+        "process t",
+        trace.SpanKind.CONSUMER,
+        False,
     )
-    assert _current.get({}) == {}
+    assert span.parent is not None
+    assert f"{span.parent.span_id:016x}" == PARENT.split("-")[2]
+    assert span.attributes == {
+        "messaging.system": "chronoline",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": "t",
+        "a": 1,
+        "error.type": "KeyError",
+    }
 
 
-def test_opentelemetry_is_not_imported_by_chronoline(monkeypatch: pytest.MonkeyPatch) -> None:
-    _remove(monkeypatch)
-    trace_context._telemetry.cache_clear()
-    assert trace_context.traced((("a", b"b"),)) == (("a", b"b"),)
-    assert trace_context._telemetry.cache_info().misses == 0
-
-
-def test_real_opentelemetry_propagates_the_trace(chronoline_broker: str) -> None:
-    trace: Any = pytest.importorskip(
-        "opentelemetry.trace",
-        reason="OpenTelemetry is NOT tested: opentelemetry-api is not installed",
-    )
-    trace_context._telemetry.cache_clear()
-    ids = int(_PARENT[3:35], 16), int(_PARENT[36:52], 16)
-    sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED)
-    context = trace.SpanContext(*ids, is_remote=False, trace_flags=sampled)
-
-    async def play() -> None:
-        async with AsyncClient() as client:
-            await client.create_topic("t")
-            with trace.use_span(trace.NonRecordingSpan(context)):
-                await client.send("t")
-            async with asyncio.timeout(60):
-                await worker.serve()
-
-    worker = Worker(chronoline_broker)
-    seen = []
-
-    @worker.handler("t")
-    def work(lease: Lease) -> None:
-        seen.append((lease.traceparent, trace.get_current_span().get_span_context().trace_id))
-        worker.stop()
-
-    asyncio.run(play())
-    assert seen == [(_PARENT, ids[0])]
+def test_sampling_of_the_sender_holds(spans: InMemorySpanExporter) -> None:
+    unsampled = {"traceparent": PARENT[:-2] + "00"}
+    with span_of(TraceStep.PROCESS, "t", dict, parent=unsampled) as span:
+        assert span is not None
+        assert not span.is_recording()
+    assert spans.get_finished_spans() == ()
