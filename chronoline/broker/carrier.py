@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from chronoline.broker.loaders import Loaders
+from chronoline.broker.message_spans import record_created
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import Result, StoreAccess
 from chronoline.broker.topics import Topics
@@ -50,6 +51,7 @@ class Carrier:
     async def create(
         self, topic_uid: int, messages: Sequence[NewMessage], *, replace: bool = False
     ) -> list[Outcome]:
+        begin_ms = self._clock.now_ms()
         outcomes = await self._change(
             "create",
             topic_uid,
@@ -57,6 +59,8 @@ class Carrier:
                 topic_uid, messages, if_exists="replace" if replace else "refuse"
             ),
         )
+        name, now_ms = self._topics.name_of(topic_uid), self._clock.now_ms()
+        record_created(name, messages, outcomes, begin_ms=begin_ms, end_ms=now_ms)
         loader = self._loaders.of(topic_uid)
         if loader is not None:
             loader.created(messages, outcomes)

@@ -45,6 +45,7 @@ from typing import NamedTuple
 
 from chronoline.broker.degradation import Degradation, DegradationType
 from chronoline.broker.gate import ClosureType, TopicGate, Work
+from chronoline.broker.message_spans import record_delivered
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.shares import ConnectedConsumer, ShareFactory
 from chronoline.broker.store_access import StoreAccess
@@ -753,6 +754,7 @@ class Loader:
         if ready:
             subscription.receiver.push(self.topic, ready)
             self._metrics.pushed(self.topic.name, ready, now_ms)
+            record_delivered(self.topic.name, ready, now_ms)
         for lease in subscription.take_lapsed():
             logger.warning(
                 "message %r of topic %r was not pushed within its lease; it is served again",

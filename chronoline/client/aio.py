@@ -19,6 +19,7 @@ from chronoline.client.messages import (
     Headers,
     Message,
     ToSend,
+    describe_send,
     outgoing_messages,
 )
 from chronoline.client.outcomes import Outcome, Outcomes, outcomes_from_wire
@@ -36,6 +37,7 @@ from chronoline.core.permissions import Operation
 from chronoline.runtime.bounded_cache import BoundedCache
 from chronoline.runtime.tasks import TaskSet
 from chronoline.runtime.timestamps import to_ms
+from chronoline.runtime.traces import TraceStep, span_of
 from chronoline.wire.codec import settings_to_wire, topic_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -204,9 +206,13 @@ class AsyncClient:
         """
         if if_exists not in ("refuse", "replace"):
             raise InvalidInput(f'if_exists must be "refuse" or "replace", not {if_exists!r}')
-        outgoing = outgoing_messages(messages)
         replace = if_exists == "replace"
-        return Outcomes(await self._request(topic, Operation.CREATE, outgoing, replace=replace))
+        with span_of(TraceStep.SEND, str(topic), dict) as span:
+            outgoing = outgoing_messages(messages)
+            outcomes = await self._request(topic, Operation.CREATE, outgoing, replace=replace)
+            if span is not None:
+                describe_send(span, outgoing, outcomes)
+        return Outcomes(outcomes)
 
     async def reschedule(
         self, topic: str, id: str, *, due: datetime | None = None, delay: Delay | None = None
