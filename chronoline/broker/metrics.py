@@ -60,6 +60,18 @@ FAMILIES: Mapping[str, Family] = {
     "topic_target_calls_count": Family(
         ("outcome", "topic"), "Calls of the targets of topics, by outcome."
     ),
+    "topic_throttled_count": Family(
+        ("limit", "topic"), "How often a limit of the topic held its deliveries up."
+    ),
+    "topic_throttled_duration_ms": Family(
+        ("limit", "topic"), "How long limits of the topic held its deliveries up in all."
+    ),
+    "topic_quota_refused_count": Family(
+        ("group", "quota", "topic"), "Creates that the quota of a producer group refused."
+    ),
+    "topic_crowded_count": Family(
+        ("topic",), "Messages created in a second that is fuller than the topic can deliver."
+    ),
     "broker_commands_count": Family(("command", "topic"), "Commands of clients."),
     "broker_commands_errors": Family(("command", "topic"), "Failed commands of clients."),
     "broker_refused_count": Family(

@@ -39,6 +39,7 @@ from chronoline.coordination.contract import Coordination
 from chronoline.coordination.factory import EMBEDDED, open_coordination
 from chronoline.coordination.membership import BrokerLoad
 from chronoline.core.errors import ChronolineError
+from chronoline.core.quotas import GroupOverrides
 from chronoline.core.version import VERSION
 from chronoline.runtime.admission import Admission
 from chronoline.runtime.clock import Clock, SystemClock
@@ -84,6 +85,7 @@ class BrokerService(AsyncService):
         shares: ShareFactory | None = None,
         coordination: Coordination | None = None,
         member: MemberOptions | None = None,
+        quotas: GroupOverrides | None = None,
     ) -> None:
         """Port 0 picks a free port. Without `http_address` there is no HTTP.
 
@@ -92,7 +94,8 @@ class BrokerService(AsyncService):
         given by a caller that has other services in the same process. `coordination` is where
         it meets other brokers; it is started and stopped with this broker. Without it the broker is alone.
         `shares` makes the source of the shares of a topic's consumers; without it they follow from the
-        agreement of the brokers, or, in a broker that is alone, from its own consumers.
+        agreement of the brokers, or, in a broker that is alone, from its own consumers. `quotas` replace
+        those of topics for some producer groups.
         """
         self._store = store
         self._grpc_address = grpc_address
@@ -114,6 +117,7 @@ class BrokerService(AsyncService):
         self._run = f"b-{new_id()}"
         given = member or MemberOptions()
         self._options = replace(given, name=given.name or self._run)
+        self._quotas = quotas
         self._exits = AsyncExitStack()
         self.grpc: GrpcEdge | None = None
         self.http: HttpEdge | None = None
@@ -168,6 +172,10 @@ class BrokerService(AsyncService):
             frame_bytes=self._limits.frame_bytes,
             deleted=self._topic_deleted,
         )
+        carrier = Carrier(
+            access, topics, loaders, self._clock, self.metrics, overrides=self._quotas
+        )
+        self._exits.push_async_callback(carrier.stop)
         clocks = ClusterClocks(member, self._clock, bound_ms=self._limits.clock_bound_ms)
         await self._exits.enter_async_context(clocks)
         self.parts = BrokerContext(
@@ -181,7 +189,7 @@ class BrokerService(AsyncService):
             access=access,
             topics=topics,
             loaders=loaders,
-            carrier=Carrier(access, topics, loaders, self._clock, self.metrics),
+            carrier=carrier,
             gate=gate,
             degradation=Degradations(access, gate),
             clock=self._clock,
