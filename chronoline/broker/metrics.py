@@ -54,6 +54,7 @@ FAMILIES: Mapping[str, Family] = {
     "topic_leases_body_total_bytes": Family(
         ("topic",), "Bodies, keys and headers of leased messages."
     ),
+    "topic_paused": Family(("topic",), "1 while the topic is paused.", True),
     "topic_target_calls_count": Family(
         ("outcome", "topic"), "Calls of the targets of topics, by outcome."
     ),

@@ -29,6 +29,7 @@ class Refusal(StrEnum):
     TOO_SOON = "too_soon"
     INVALID = "invalid"
     BUSY = "busy"
+    PAUSED = "paused"
 
 
 REASONS = {
@@ -48,6 +49,7 @@ REASONS = {
     Refusal.TOO_SOON: "the new time must be at least 10 ms ahead, and an extension not end before the due",
     Refusal.INVALID: "the input is not valid",
     Refusal.BUSY: "another transaction holds the message; nothing was changed. Try again",
+    Refusal.PAUSED: "the topic is paused, so nobody gets its messages",
 }
 
 LEASE_IS_OVER = frozenset(
