@@ -47,7 +47,9 @@ FAMILIES: Mapping[str, Family] = {
         ("topic",), "Messages that are due and not leased.", True
     ),
     "topic_dead_letters_count": Family(
-        ("topic",), "Dead letters in the store; of more than 1,000 the first 1,000 are counted.", True
+        ("topic",),
+        "Dead letters in the store; of more than 1,000 the first 1,000 are counted.",
+        True,
     ),
     "topic_waiting_messages_count_bucket": Family(
         ("topic", "le"), "Messages that fall due within `le` seconds.", True
@@ -57,6 +59,7 @@ FAMILIES: Mapping[str, Family] = {
     "topic_leases_body_total_bytes": Family(
         ("topic",), "Bodies, keys and headers of leased messages."
     ),
+    "topic_paused": Family(("topic",), "1 while the topic is paused.", True),
     "topic_target_calls_count": Family(
         ("outcome", "topic"), "Calls of the targets of topics, by outcome."
     ),
