@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 _OWN_QUERIES = frozenset(
     {
+        "changed_topics",
         "clock",
         "due_schedules",
         "held",

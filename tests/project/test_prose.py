@@ -111,6 +111,7 @@ OF_THE_SDK_AND_THE_STORE = {
     "Lease",
     "Message",
     "Outcome",
+    "Pause",
     "Schedule",
     "Topic",
     "TopicSettings",

@@ -52,6 +52,9 @@ _UNARY: dict[str, dict[str, Any]] = {
         "GetTopic": pb.GetTopicRequest,
         "ListTopics": pb.ListTopicsRequest,
         "Prefer": pb.PreferRequest,
+        "PauseTopic": pb.PauseTopicRequest,
+        "ResumeTopic": pb.TopicRef,
+        "ChangeTopic": pb.ChangeTopicRequest,
     },
     "chronoline.v1.Carrier": {
         "Lookup": pb.LookupRequest,
@@ -72,8 +75,9 @@ _UNARY: dict[str, dict[str, Any]] = {
     },
 }
 _ROLES = {
-    "CreateTopic": "overseer",
-    "DropTopic": "overseer",
+    **dict.fromkeys(
+        ("CreateTopic", "DropTopic", "PauseTopic", "ResumeTopic", "ChangeTopic"), "overseer"
+    ),
     **dict.fromkeys(_UNARY["chronoline.v1.Carrier"], "carrier"),
     **dict.fromkeys(_UNARY["chronoline.v1.Schedules"], "carrier"),
 }
