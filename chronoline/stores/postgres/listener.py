@@ -49,7 +49,7 @@ def write_notice(notice: Notice) -> str:
 
 
 def parse_notice(payload: str) -> Notice:
-    """A notice from "topic uid:due:bucket,…", of schedules, of a changed topic, or of a consumer that returned.
+    """A notice from "topic uid:due:bucket,…", of schedules, of a changed topic, or a returned consumer.
 
     Anything else means: look. Without buckets it is of any: so writes the SQL function `chronoline.send`.
     """
