@@ -76,7 +76,7 @@ FAMILIES: Mapping[str, Family] = {
         ("topic",), "Messages created in a second that is fuller than the topic can deliver."
     ),
     "topic_schedule_occurrences_count": Family(
-        ("outcome", "topic"), "Occurrences of schedules that were created, or whose id was taken."
+        ("outcome", "topic"), "Occurrences of schedules that were created, or refused."
     ),
     "broker_commands_count": Family(("command", "topic"), "Commands of clients."),
     "broker_commands_errors": Family(("command", "topic"), "Failed commands of clients."),

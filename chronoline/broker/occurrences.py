@@ -160,14 +160,20 @@ class Occurrences(AsyncService):
         """Makes steps. False if some of them should be tried again soon."""
         done = await self._access.call("step_schedules", partial(self._write, steps), changes=True)
         for step, stepped in zip(steps, done, strict=True):
-            topic = self._name_of(step.schedule.topic_uid)
-            if stepped is not None and stepped.done and topic:
-                self._count(topic, "created", stepped.created)
-                self._count(topic, "taken", len(step.occurrences) - stepped.created)
+            if stepped is not None and stepped.done:
+                self._count(step.schedule, "created", stepped.created)
+            if stepped is not None and stepped.done and stepped.created < len(step.occurrences):
+                self._count(step.schedule, "refused", len(step.occurrences) - stepped.created)
+                logger.warning(
+                    "occurrences of schedule %r were not created: their ids are taken, or the topic takes no "
+                    "such message",
+                    step.schedule.name,
+                    extra={"action": "schedule_refused"},
+                )
         return all(each is not None and each.done for each in done)
 
-    def _count(self, topic: str, outcome: str, occurrences: int) -> None:
-        if occurrences:
+    def _count(self, schedule: Schedule, outcome: str, occurrences: int) -> None:
+        if topic := self._name_of(schedule.topic_uid):
             self._metrics.add("topic_schedule_occurrences_count", (outcome, topic), occurrences)
 
     def _tell_missed(self, schedule: Schedule) -> None:

@@ -1,5 +1,6 @@
 """Schedules: one write for each state, and each occurrence once."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -269,6 +270,40 @@ def test_many_schedules_of_several_topics_are_one_step(
         for each in lines
     ]
     assert sorted(each.waiting for each in held) == [9, 10]
+
+
+def test_of_several_at_once_one_makes_the_step(
+    store: Store, other_store: Store, make_line: MakeLine
+) -> None:
+    line = make_line(dedupe_ms=0)
+    with ThreadPoolExecutor(4) as threads:
+        for number in range(10):
+            seen = put(store, schedule(line, f"s{number}"))
+            stores = [store, other_store] * 2
+            done = list(threads.map(lambda each, seen=seen: step(each, seen, NOW + 1_000), stores))  # type: ignore[misc]  # of this turn
+            assert sorted(done) == [Stepped(False, 0)] * 3 + [Stepped(True, 1)]
+
+
+def test_a_pause_beside_a_step_leaves_nothing_behind(
+    store: Store, other_store: Store, line: Line
+) -> None:
+    ids = [occurrence_id("report", NOW + 1_000)]
+    with ThreadPoolExecutor(2) as threads:
+        for _ in range(10):
+            seen = put(store, schedule(line))
+            stepping = threads.submit(step, other_store, seen, NOW + 1_000)
+            paused = store.put_schedule(
+                replace(seen, paused=True), instead_of=seen, cancel=ids, now_ms=NOW
+            )
+            # Exactly one of them saw the state of the schedule.
+            assert stepping.result().done is (paused is None)
+            assert on_timeline(store, line, NOW + 1_000) == (
+                {NOW + 1_000} if paused is None else set()
+            )
+            left = store.find_schedule("report")
+            assert left is not None
+            assert store.delete_schedule(left, cancel=ids, now_ms=NOW)
+            assert on_timeline(store, line, NOW + 1_000) == set()
 
 
 def test_a_change_wakes_those_who_sleep(store: Store, other_store: Store, line: Line) -> None:
