@@ -75,6 +75,9 @@ FAMILIES: Mapping[str, Family] = {
     "topic_crowded_count": Family(
         ("topic",), "Messages created in a second that is fuller than the topic can deliver."
     ),
+    "topic_schedule_occurrences_count": Family(
+        ("outcome", "topic"), "Occurrences of schedules that were created, or refused."
+    ),
     "broker_commands_count": Family(("command", "topic"), "Commands of clients."),
     "broker_commands_errors": Family(("command", "topic"), "Failed commands of clients."),
     "broker_refused_count": Family(
@@ -136,6 +139,11 @@ _QUERIES: Mapping[str, tuple[str, str, str]] = {
     "purge": ("delete", "range", "all"),
     "create_topic": ("create", "lookup", "all"),
     "drop_topic": ("delete", "lookup", "all"),
+    "put_schedule": ("create", "lookup", "all"),
+    "delete_schedule": ("delete", "lookup", "all"),
+    "step_schedules": ("create", "range", "all"),
+    "due_schedules": ("read", "range", "all"),
+    "next_schedule": ("read", "range", "all"),
 }
 _OTHER_QUERY = ("read", "lookup", "all")
 _COUNTED: Mapping[str, tuple[str, str]] = {

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from chronoline.client.leases import AsyncLease
     from chronoline.client.messages import DeadLetter, Forecast, Headers, Message, ToSend
     from chronoline.client.outcomes import Outcome, Outcomes
+    from chronoline.client.schedules import Schedule
     from chronoline.client.sync import Client, Lease
     from chronoline.client.topics import Topic, TopicSettings
     from chronoline.client.worker import Retry, Worker
@@ -39,6 +40,7 @@ __all__ = [
     "Outcome",
     "Outcomes",
     "Retry",
+    "Schedule",
     "ToSend",
     "Topic",
     "TopicSettings",
@@ -58,6 +60,7 @@ _PLACES = {
     "Outcome": "outcomes",
     "Outcomes": "outcomes",
     "Retry": "worker",
+    "Schedule": "schedules",
     "ToSend": "messages",
     "Topic": "topics",
     "TopicSettings": "topics",

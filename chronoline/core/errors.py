@@ -54,6 +54,14 @@ class TopicPiped(InvalidInput):
     """A pipe fires the topic, which takes no consumers beside it."""
 
 
+class ScheduleNotFound(ChronolineError, LookupError):
+    """There is no such schedule: it was never created, or it was deleted with or without its topic."""
+
+
+class ScheduleExists(ChronolineError):
+    """A schedule of that name exists already."""
+
+
 class Refused(ChronolineError):
     """Some of the batch were refused."""
 

@@ -15,6 +15,7 @@ from chronoline_bench.broker.bench import FULL, QUICK, Sizes, measure_sizes
 from chronoline_bench.broker.creates import CreateSizes
 from chronoline_bench.broker.full_timeline import MemoryWatch, WaitingSizes, thirds
 from chronoline_bench.broker.lateness import LatenessSizes, over, report_lateness
+from chronoline_bench.broker.schedules import ScheduleSizes
 from chronoline_bench.broker.stage import BrokerStage, find_beanstalkd
 from chronoline_bench.broker.targets import SETTINGS
 from chronoline_bench.harness.passage import Arrivals, Passage
@@ -39,6 +40,7 @@ TINY = Sizes(
         engines=("sqlite",),
         rate=100,
     ),
+    schedules=ScheduleSizes(schedules=20, every_ms=1_000, engines=("sqlite",)),
 )
 
 

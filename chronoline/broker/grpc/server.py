@@ -20,6 +20,7 @@ from chronoline.broker.grpc.client_stream import STOPPING, ClientStream
 from chronoline.broker.grpc.consumer_stream import ConsumerClientStream
 from chronoline.broker.grpc.consumers import ConsumerNames
 from chronoline.broker.grpc.producer_stream import ProducerClientStream
+from chronoline.broker.grpc.schedule_calls import ScheduleCalls
 from chronoline.broker.grpc.unary_calls import UnaryCalls
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.overseer import LocalClients, MoveNotice
@@ -64,12 +65,21 @@ _UNARY: dict[str, dict[str, Any]] = {
         "Redrive": pb.RedriveRequest,
         "Discard": pb.DiscardRequest,
     },
+    "chronoline.v1.Schedules": {
+        "PutSchedule": pb.PutScheduleRequest,
+        "GetSchedule": pb.GetScheduleRequest,
+        "ListSchedules": pb.ListSchedulesRequest,
+        "PauseSchedule": pb.ScheduleRef,
+        "ResumeSchedule": pb.ScheduleRef,
+        "DeleteSchedule": pb.ScheduleRef,
+    },
 }
 _ROLES = {
     **dict.fromkeys(
         ("CreateTopic", "DropTopic", "PauseTopic", "ResumeTopic", "ChangeTopic"), "overseer"
     ),
     **dict.fromkeys(_UNARY["chronoline.v1.Carrier"], "carrier"),
+    **dict.fromkeys(_UNARY["chronoline.v1.Schedules"], "carrier"),
 }
 """The role of the broker that answers a call; every broker answers the others."""
 _LOOK_AFTER_S = 0.5
@@ -135,8 +145,9 @@ class GrpcEdge(AsyncService):
                 ("grpc.max_connection_idle_ms", _IDLE_MS),
             ],
         )
-        calls = UnaryCalls(self._parts)
+        of_messages, of_schedules = UnaryCalls(self._parts), ScheduleCalls(self._parts)
         for service, questions in _UNARY.items():
+            calls = of_schedules if service.endswith("Schedules") else of_messages
             handlers = {
                 name: self._question(getattr(calls, name), request, role=_ROLES.get(name, ""))
                 for name, request in questions.items()

@@ -41,6 +41,8 @@ STATUS_OF_CODE: Mapping[str, HTTPStatus] = {
     "coordination_refused": HTTPStatus.BAD_GATEWAY,
     "unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
     "outcome_unknown": HTTPStatus.GATEWAY_TIMEOUT,
+    "schedule_not_found": HTTPStatus.NOT_FOUND,
+    "schedule_exists": HTTPStatus.CONFLICT,
 }
 """The status of a failed request, by the code that gRPC uses too."""
 STATUS_OF_REFUSAL: Mapping[Refusal, HTTPStatus] = {

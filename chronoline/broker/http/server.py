@@ -24,6 +24,7 @@ from chronoline.broker.http.dead_letter_routes import DeadLetterRoutes
 from chronoline.broker.http.message_routes import MessageRoutes
 from chronoline.broker.http.poller import Pollers
 from chronoline.broker.http.problems import ProblemResponse, problem_of
+from chronoline.broker.http.schedule_routes import ScheduleRoutes
 from chronoline.broker.http.topic_routes import TopicRoutes
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.topics import TopicsByName
@@ -105,6 +106,7 @@ class HttpEdge(AsyncService):
                 MessageRoutes(parts, topics).router(),
                 ConsumerRoutes(parts, topics, self._pollers).router(),
                 DeadLetterRoutes(parts, topics).router(),
+                ScheduleRoutes(parts, topics).router(),
                 self._admin.router(),
                 self._admin.root_router(),
             ],
