@@ -84,7 +84,7 @@ BENCHES = {
             name="broker",
             summary="the broker, beside beanstalkd and a hand-written queue on PostgreSQL",
             module="chronoline_bench.broker.bench",
-            cases=("lateness", "creates", "leases", "instant", "waiting"),
+            cases=("lateness", "creates", "leases", "instant", "waiting", "limits"),
         ),
         Bench(
             name="timers",

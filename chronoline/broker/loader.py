@@ -524,7 +524,7 @@ class Loader:
             await self._to_reserve.sleep(_REST_MS / 1000)
 
     def _ready(self, now_ms: int, room: int | None = None) -> list[Reservation]:
-        """The reservations that are due, the longest waiting first; together for so many messages at most."""
+        """The reservations that are due, the longest waiting first, within the room for messages."""
         ready: list[Reservation] = []
         backups = 0
         due = self._reserves.due(now_ms)  # those that are not reserved for stay due

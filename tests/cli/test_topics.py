@@ -23,6 +23,32 @@ def test_create_stores_the_settings(command: Command, client: Client) -> None:
     )
 
 
+def test_create_stores_the_limits(command: Command, client: Client) -> None:
+    command(
+        *("topic", "create", "limited", "--most-per-s=100", "--most-in-flight=50"),
+        *("--spread=5m", "--group-waiting=1000", "--group-creates-per-s=10"),
+    )
+    assert client.topic("limited").settings == TopicSettings(
+        most_per_s=100,
+        most_in_flight=50,
+        spread=300,
+        group_waiting=1_000,
+        group_creates_per_s=10,
+    )
+    refused = command.refusal("topic", "create", "x", "--most-per-s=0")
+    assert "most_per_s must be from 1" in refused
+
+
+def test_send_shows_the_spread_due_and_says_what_a_full_quota_means(command: Command) -> None:
+    command("topic", "create", "narrow", "--spread=1h", "--group-waiting=1")
+    sent = command.json("send", "narrow", "--due=2030-01-01T00:00:00Z", "--id=a")
+    assert sent["due"].startswith("2030-01-01T00:")
+    assert sent["due"] == command.json("show", "narrow", "a")["due"]
+    refused = command.refusal("send", "narrow", "--id=b")
+    assert "quota of producer group 'default' on topic 'narrow'" in refused
+    assert "group_waiting" in refused
+
+
 def test_topic_without_options_has_the_defaults(command: Command, client: Client) -> None:
     command("topic", "create", "plain")
     assert client.topic("plain").settings == TopicSettings()
