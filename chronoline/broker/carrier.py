@@ -11,6 +11,7 @@ from concurrent.futures import Future
 
 from chronoline.broker.crowds import Crowds
 from chronoline.broker.loaders import Loaders
+from chronoline.broker.message_spans import record_created
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.quotas import Quotas
 from chronoline.broker.store_access import Result, StoreAccess
@@ -74,8 +75,11 @@ class Carrier:
                 ),
             )
 
+        begin_ms = self._clock.now_ms()
         topic = await self._topics.get(topic_uid)
         outcomes = await self._quotas.create(topic, messages, create)
+        now_ms = self._clock.now_ms()
+        record_created(topic.name, messages, outcomes, begin_ms=begin_ms, end_ms=now_ms)
         loader = self._loaders.of(topic_uid)
         if loader is not None:
             loader.created(messages, outcomes)

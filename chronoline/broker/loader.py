@@ -32,9 +32,9 @@ handles one; others get its share meanwhile (`consumer_health`).
 Limits. On a topic with limits (`topic_limits`) it reserves no more than may leave soon, and the rest stays
 available; consumers get room in the order in which they have waited.
 
-Pausing. While a pipe fires the topic nothing is reserved or pushed, messages that were not pushed are given
-back, and the consumers get a notice. They stay subscribed, keep their leases, and are served again when the
-pipe ends.
+Pausing. While a pipe fires the topic, or an operator has paused it, nothing is reserved or pushed, messages
+that were not pushed are given back, and the consumers get a notice. They stay subscribed, keep their leases,
+and are served again when that ends.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ from concurrent.futures import Future
 from typing import NamedTuple
 
 from chronoline.broker.degradation import Degradation, DegradationType
-from chronoline.broker.gate import ClosureType, TopicGate, Work
+from chronoline.broker.gate import OF_A_TOPIC, ClosureType, TopicGate, Work
+from chronoline.broker.message_spans import record_delivered
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.shares import ConnectedConsumer, ShareFactory
 from chronoline.broker.store_access import StoreAccess
@@ -75,6 +76,7 @@ from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.alarm import Alarm
 from chronoline.runtime.clock import Clock
 from chronoline.runtime.tasks import TaskSet, supervise
+from chronoline.runtime.timestamps import show_moment
 from chronoline.stores.contract import Recipient, Returned, Store
 
 logger = logging.getLogger(__name__)
@@ -385,15 +387,25 @@ class Loader:
 
     # Pauses
 
-    def pause(self, reason: str) -> None:
-        """Stops all deliveries for a reason; an empty reason resumes them."""
-        if reason == self.gate.paused:
+    def topic_changed(self, topic: Topic) -> None:
+        """The topic has other settings, or was paused or resumed."""
+        self.topic = topic
+        for subscription in self.subscriptions:
+            subscription.topic_changed(topic)
+        self.pause(pause_words(topic), by=ClosureType.PAUSED)
+        self.changed()  # its limits may leave more room
+
+    def pause(self, reason: str, *, by: ClosureType = ClosureType.PIPE) -> None:
+        """Stops all deliveries for a reason; an empty reason ends what that closure stopped."""
+        before = self.gate.paused
+        self.gate.close(by, reason)
+        reason = self.gate.paused
+        if reason == before:
             return
-        self.gate.paused = reason
         logger.warning(
             "%s",
             reason
-            or f"no pipe fires topic {self.topic.name!r} any more: its consumers are served again",
+            or f"topic {self.topic.name!r} is not paused any more: its consumers are served again",
             extra={
                 "action": "topic_paused" if reason else "topic_resumed",
                 "topic": self.topic.name,
@@ -408,6 +420,7 @@ class Loader:
         self.changed()
 
     def _pause(self, subscription: Subscription) -> None:
+        subscription.piped = self.gate.is_piped
         subscription.pause(self.gate.paused)
         subscription.deal(NO_SHARE)
         subscription.receiver.paused(self.topic, self.gate.paused)
@@ -517,7 +530,7 @@ class Loader:
 
     async def _rest(self, closed_by: ClosureType) -> None:
         """Waits a moment before it asks the gate again, or until it is woken."""
-        if closed_by is ClosureType.PIPE:
+        if closed_by in OF_A_TOPIC:
             await self._end_if_deleted()
             await self._to_reserve.sleep(_LOOK_WHEN_PAUSED_MS / 1000)
         else:
@@ -767,7 +780,7 @@ class Loader:
         while not self._stopped:
             now_ms = self._clock.now_ms()
             if (closure := self.gate.closure(Work.PUSH)) is not None:
-                is_paused = closure.type is ClosureType.PIPE  # its messages were given back already
+                is_paused = closure.type in OF_A_TOPIC  # its messages were given back already
                 if not is_paused:
                     self._give_all_back()
                 await self._to_push.sleep(None if is_paused else _REST_MS / 1000)
@@ -796,6 +809,7 @@ class Loader:
         if ready:
             subscription.receiver.push(self.topic, ready)
             self._metrics.pushed(self.topic.name, ready, now_ms)
+            record_delivered(self.topic.name, ready, now_ms)
             if most is not None:
                 self._limits.left(len(ready), now_ms)
                 self._to_reserve.ring()
@@ -809,6 +823,16 @@ class Loader:
             self._reserves.touch(subscription)
             self._to_reserve.ring()
         return len(ready)
+
+
+def pause_words(topic: Topic) -> str:
+    """Why the consumers of a paused topic get nothing; empty if it is not paused."""
+    pause = topic.pause
+    if pause is None:
+        return ""
+    by = f" by {pause.by}" if pause.by else ""
+    why = f": {pause.reason}" if pause.reason else ""
+    return f"topic {topic.name!r} is paused since {show_moment(pause.since)}{by}{why}"
 
 
 def _joined(ready: Sequence[Reservation]) -> list[list[Reservation]]:

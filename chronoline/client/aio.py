@@ -21,6 +21,7 @@ from chronoline.client.messages import (
     Headers,
     Message,
     ToSend,
+    describe_send,
     outgoing_messages,
 )
 from chronoline.client.outcomes import Outcome, Outcomes, outcomes_from_wire
@@ -28,7 +29,7 @@ from chronoline.client.producer_stream import ProducerStream
 from chronoline.client.renewal import renew
 from chronoline.client.requests import RequestKind
 from chronoline.client.times import Delay, check_count, duration_ms, lease_length_ms, when
-from chronoline.client.topics import Topic, TopicSettings
+from chronoline.client.topics import Topic, TopicSettings, settings_in_ms
 from chronoline.core.change import Change
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.limits import id_problem, name_problem
@@ -38,6 +39,7 @@ from chronoline.core.permissions import Operation
 from chronoline.runtime.bounded_cache import BoundedCache
 from chronoline.runtime.tasks import TaskSet
 from chronoline.runtime.timestamps import to_ms
+from chronoline.runtime.traces import TraceStep, span_of
 from chronoline.wire.codec import settings_to_wire, topic_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -166,6 +168,51 @@ class AsyncClient:
         done = await self._ask("Overseer/DropTopic", asked, pb.Dropped, repeatable=False)
         return bool(done.dropped)
 
+    async def pause_topic(self, name: str, *, reason: str = "") -> Topic:
+        """Pauses a topic: consumers get nothing until it is resumed, and producers may send.
+
+        Consumers stay connected, and settle what they hold. A topic that is paused already stays so since
+        then, with the new reason.
+        """
+        return await self._change_topic(
+            name, "PauseTopic", lambda uid: pb.PauseTopicRequest(uid=uid, reason=reason)
+        )
+
+    async def resume_topic(self, name: str) -> Topic:
+        """Ends the pause of a topic."""
+        return await self._change_topic(name, "ResumeTopic", lambda uid: pb.TopicRef(uid=uid))
+
+    async def change_topic(
+        self, name: str, *, revision: int | None = None, **settings: Any
+    ) -> Topic:
+        """Changes settings of a topic while it runs; the others stay as they are.
+
+        They have the names of `TopicSettings`; None removes an optional one. With a `revision` the topic
+        must have it: raises `TopicChanged` if another changed it meanwhile. Raises `InvalidInput` for
+        settings that cannot change, with the reason.
+        """
+        changed, unset = settings_in_ms(settings)
+        try:
+            wire = pb.TopicSettings(**changed)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"topic settings: {error}") from None
+        return await self._change_topic(
+            name,
+            "ChangeTopic",
+            lambda uid: pb.ChangeTopicRequest(
+                uid=uid, revision=revision, settings=wire, unset=unset
+            ),
+            repeatable=revision is None,
+        )
+
+    async def _change_topic(
+        self, name: str, method: str, asked: Callable[[int], Any], *, repeatable: bool = True
+    ) -> Topic:
+        changed = await self._ask_of(
+            name, f"Overseer/{method}", asked, pb.Topic, repeatable=repeatable
+        )
+        return self._remember(name, changed)
+
     # Sending
 
     async def send(
@@ -214,9 +261,12 @@ class AsyncClient:
         """
         if if_exists not in ("refuse", "replace"):
             raise InvalidInput(f'if_exists must be "refuse" or "replace", not {if_exists!r}')
-        outgoing = outgoing_messages(messages)
         replace = if_exists == "replace"
-        outcomes = await self._request(topic, Operation.CREATE, outgoing, replace=replace)
+        with span_of(TraceStep.SEND, str(topic), dict) as span:
+            outgoing = outgoing_messages(messages)
+            outcomes = await self._request(topic, Operation.CREATE, outgoing, replace=replace)
+            if span is not None:
+                describe_send(span, outgoing, outcomes)
         self._log_warnings(topic, outcomes)
         return Outcomes(outcomes)
 

@@ -238,6 +238,27 @@ class Client(Closable):
         """Deletes a topic and everything on it; false if it was deleted already."""
         return self._run(self._inner.delete_topic(name))
 
+    def pause_topic(self, name: str, *, reason: str = "") -> Topic:
+        """Pauses a topic: consumers get nothing until it is resumed, and producers may send.
+
+        Consumers stay connected, and settle what they hold. A topic that is paused already stays so since
+        then, with the new reason.
+        """
+        return self._run(self._inner.pause_topic(name, reason=reason))
+
+    def resume_topic(self, name: str) -> Topic:
+        """Ends the pause of a topic."""
+        return self._run(self._inner.resume_topic(name))
+
+    def change_topic(self, name: str, *, revision: int | None = None, **settings: Any) -> Topic:
+        """Changes settings of a topic while it runs; the others stay as they are.
+
+        They have the names of `TopicSettings`; None removes an optional one. With a `revision` the topic
+        must have it: raises `TopicChanged` if another changed it meanwhile. Raises `InvalidInput` for
+        settings that cannot change, with the reason.
+        """
+        return self._run(self._inner.change_topic(name, revision=revision, **settings))
+
     def send(
         self,
         topic: str,

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 from chronoline.client.times import Delay, duration_ms
 from chronoline.core import topic as core
+from chronoline.core.errors import InvalidInput
+from chronoline.runtime.timestamps import from_ms
 
 _DEFAULT = core.TopicSettings()
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class TopicSettings:
-    """How a topic behaves; fixed when the topic is created.
+    """How a topic behaves. `AsyncClient.change_topic` changes most settings of a topic that exists.
 
     Durations are given in seconds or as timedeltas, and are timedeltas here. An invalid setting raises
     `InvalidInput`, which names everything that is wrong.
@@ -111,13 +114,56 @@ class TopicSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A pause of a topic: its consumers get nothing, and producers may send."""
+
+    since: datetime
+    by: str
+    """The name of the token that paused it; empty if there was none."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
     """A topic as the broker knows it. A name can be used again after a deletion; a uid never is."""
 
     uid: int
     name: str
     settings: TopicSettings
+    revision: int
+    """Grows with every change of the settings, pause and resumption."""
+    pause: Pause | None = None
+    """None while its messages are delivered."""
 
     @classmethod
     def of(cls, topic: core.Topic) -> Self:
-        return cls(uid=topic.uid, name=topic.name, settings=TopicSettings.of(topic.settings))
+        pause = None
+        if (at := topic.pause) is not None:
+            pause = Pause(since=from_ms(at.since), by=at.by, reason=at.reason)
+        return cls(
+            uid=topic.uid,
+            name=topic.name,
+            settings=TopicSettings.of(topic.settings),
+            revision=topic.revision,
+            pause=pause,
+        )
+
+
+def settings_in_ms(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Changed settings by their names on the wire, and the names of those that are removed.
+
+    Raises `InvalidInput` for a setting that there is not.
+    """
+    known = {each.name.removesuffix("_ms"): each.name for each in fields(core.TopicSettings)}
+    changed, unset = dict[str, Any](), list[str]()
+    for name, value in given.items():
+        if name not in known:
+            raise InvalidInput(
+                f"there is no topic setting {name!r}; those there are: {', '.join(known)}"
+            )
+        if value is None:
+            unset.append(known[name])
+        else:
+            is_duration = known[name].endswith("_ms")
+            changed[known[name]] = duration_ms(value, name) if is_duration else value
+    return changed, unset

@@ -46,6 +46,10 @@ class TopicNotReady(ChronolineError):
     """The topic is still being created; nothing was changed. Try again."""
 
 
+class TopicChanged(ChronolineError):
+    """The topic was changed by another meanwhile; nothing was changed. Look at it, and try again."""
+
+
 class TopicPiped(InvalidInput):
     """A pipe fires the topic, which takes no consumers beside it."""
 

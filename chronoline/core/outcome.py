@@ -30,6 +30,7 @@ class Refusal(StrEnum):
     INVALID = "invalid"
     BUSY = "busy"
     QUOTA = "quota"
+    PAUSED = "paused"
 
 
 REASONS = {
@@ -50,6 +51,7 @@ REASONS = {
     Refusal.INVALID: "the input is not valid",
     Refusal.BUSY: "another transaction holds the message; nothing was changed. Try again",
     Refusal.QUOTA: "the producer group has used up its quota; nothing was changed. Try again later",
+    Refusal.PAUSED: "the topic is paused, so nobody gets its messages",
 }
 
 LEASE_IS_OVER = frozenset(

@@ -1,4 +1,4 @@
-"""A topic: its name, its uid and its settings."""
+"""A topic: its name, its uid, its settings, and whether it is paused."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from dataclasses import dataclass, fields
 from chronoline.core.addresses import url_problem
 from chronoline.core.errors import InvalidInput
 from chronoline.core.ids import HASH_VALUES, spread_of
-from chronoline.core.limits import MAX_BODY_BYTES, MAX_TIME_MS, MIN_LEASE_MS, name_problem
+from chronoline.core.limits import (
+    MAX_BODY_BYTES,
+    MAX_TIME_MS,
+    MIN_LEASE_MS,
+    name_problem,
+    reason_problem,
+)
 from chronoline.core.ranges import BucketRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """How a topic behaves; fixed when the topic is created.
+    """How a topic behaves. `check_settings_change` says which settings can change later.
 
     An invalid setting raises `InvalidInput`, which names everything that is wrong.
     """
@@ -92,6 +98,45 @@ def _target_problem(value: object) -> str | None:
 DEFAULT_SETTINGS = TopicSettings()
 
 
+FIXED_SETTINGS = {
+    "buckets": "the bucket of each message follows from it",
+    "window_ms": "all brokers count the same windows",
+}
+"""Settings that never change, and why."""
+
+
+def check_settings_change(before: TopicSettings, after: TopicSettings) -> None:
+    """Raises `InvalidInput` if a setting would change that cannot."""
+    problems = [
+        f"{name} never changes: {reason}"
+        for name, reason in FIXED_SETTINGS.items()
+        if getattr(before, name) != getattr(after, name)
+    ]
+    if (before.target is None) != (after.target is None):
+        problems.append(
+            "a topic has consumers or a target from its creation on; only the URL of a target changes"
+        )
+    if problems:
+        raise InvalidInput("; ".join(problems) + ". Create another topic instead")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A pause of a topic: its consumers get nothing, and producers may send."""
+
+    since: int
+    """UTC ms."""
+    by: str = ""
+    """The one that asked for it, if that is known."""
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if problem := reason_problem(self.reason):
+            raise InvalidInput(problem)
+        if self.by and (problem := name_problem("who pauses", self.by)):
+            raise InvalidInput(problem)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
     """A topic as the store knows it. A name can be used again after a deletion; a uid never is."""
@@ -99,6 +144,10 @@ class Topic:
     uid: int
     name: str
     settings: TopicSettings = DEFAULT_SETTINGS
+    revision: int = 1
+    """Grows with every change of the settings, pause and resumption."""
+    pause: Pause | None = None
+    """None while its messages are delivered."""
 
     @property
     def all_buckets(self) -> tuple[BucketRange, ...]:

@@ -31,6 +31,7 @@ from chronoline.broker.store_watch import StoreWatch
 from chronoline.broker.targets.policy import TargetPolicy
 from chronoline.broker.targets.targets import Targets
 from chronoline.broker.topic_lifecycle import TopicLifecycle
+from chronoline.broker.topic_watch import TopicWatch
 from chronoline.broker.topics import Topics
 from chronoline.broker.trusted_clock import TrustedClock, compare_clocks, watch_clock
 from chronoline.callbacks.address_guard import LOOPBACK, AddressGuard
@@ -40,6 +41,7 @@ from chronoline.coordination.factory import EMBEDDED, open_coordination
 from chronoline.coordination.membership import BrokerLoad
 from chronoline.core.errors import ChronolineError
 from chronoline.core.quotas import GroupOverrides
+from chronoline.core.topic import Topic
 from chronoline.core.version import VERSION
 from chronoline.runtime.admission import Admission
 from chronoline.runtime.clock import Clock, SystemClock
@@ -122,6 +124,7 @@ class BrokerService(AsyncService):
         self.grpc: GrpcEdge | None = None
         self.http: HttpEdge | None = None
         self.parts: BrokerContext | None = None
+        self._topic_watch: TopicWatch | None = None
 
     @property
     def broker(self) -> str:
@@ -171,6 +174,7 @@ class BrokerService(AsyncService):
             self.metrics,
             frame_bytes=self._limits.frame_bytes,
             deleted=self._topic_deleted,
+            learned=self._topic_learned,
         )
         carrier = Carrier(
             access, topics, loaders, self._clock, self.metrics, overrides=self._quotas
@@ -203,6 +207,9 @@ class BrokerService(AsyncService):
         for find in (clocks.degradations, loaders.degradations, self._throttled_producers):
             self.parts.degradation.watch(find)
         self.metrics.watch(clocks.samples)
+        topic_watch = TopicWatch(access, self._topic_changed, self.metrics.failed)
+        self._topic_watch = topic_watch
+        self.metrics.watch(topic_watch.samples)
         await self._exits.enter_async_context(lifecycle)
         await self._exits.enter_async_context(
             StoreWatch(
@@ -212,8 +219,11 @@ class BrokerService(AsyncService):
                 lambda: list(
                     {each.topic.uid: each.topic for each in loaders.subscriptions}.values()
                 ),
+                topic_watch.noticed,
             )
         )
+        # After the watch, so that nothing is missed in between.
+        await self._exits.enter_async_context(topic_watch)
         for what, work in (("upkeep", self._keep_up), ("watching the clock", self._watch_clock)):
             self._exits.callback(supervise(what, work, self.metrics.failed).cancel)
         calls = self._calls
@@ -330,6 +340,15 @@ class BrokerService(AsyncService):
         loader = self.parts.loaders.of(topic_uid)
         if loader is not None:
             loader.topic_deleted()
+
+    def _topic_learned(self, topic: Topic) -> None:
+        assert self._topic_watch is not None
+        self._topic_watch.learn(topic)
+
+    def _topic_changed(self, topic: Topic) -> None:
+        assert self.parts is not None
+        self.parts.topics.refresh(topic)
+        self.parts.loaders.topic_changed(topic)
 
     def _samples(self) -> Iterable[Sample]:
         assert self.parts is not None

@@ -55,6 +55,7 @@ _DAY_MS = 24 * _HOUR_MS
 _PEERS = 16
 """The number of other nodes for which descriptors are reserved."""
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]+\]")
+_COLLECTOR = re.compile(r"https?://[^/?#@\s]+:[0-9]{1,5}/?")
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OWN_LABELS = {
     "cluster",
@@ -168,6 +169,14 @@ def _tags(tags: dict[str, str]) -> dict[str, str]:
 def _called(url: str | None) -> str | None:
     if url is not None and (problem := url_problem("the URI", url)):
         raise ValueError(problem)
+    return url
+
+
+def _collector(url: str | None) -> str | None:
+    if url is not None and not _COLLECTOR.fullmatch(url):
+        raise ValueError(
+            "is not the address of a collector; write http://localhost:4317, or https:// for TLS"
+        )
     return url
 
 
@@ -343,6 +352,8 @@ class NodeSettings(Settings):
     """The clock of the broker: the machine's, or the store's, which the broker then follows."""
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    traces: Annotated[OptionalText, AfterValidator(_collector)] = None
+    """The URL of a collector that takes OpenTelemetry's spans over gRPC (OTLP). None: none are sent."""
     patience_ms: DurationMs = Field(default=10_000, ge=100, le=_HOUR_MS)
     """A change that the store does not answer within this time is answered as unknown."""
 

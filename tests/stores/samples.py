@@ -91,16 +91,28 @@ _LOOK = {
 }
 _SPAN = {"from": NOW, "end": NOW + 60_000, "step_ms": 1_000, "now": NOW}
 
+_CHANGED_TOPIC = {
+    "uid": TOPIC,
+    "settings": "{}",
+    "revision": 1,
+    "paused_at": NOW,
+    "paused_by": "ada",
+    "pause_reason": "",
+}
+
 SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     "insert_topic": {"uid": 78, "name": "other", "settings": "{}"},
     "topic": {"uid": TOPIC},
     "floor": {"uid": TOPIC},
+    "served_topic": {"uid": TOPIC},
     "topic_named": {"name": "t"},
     "name_taken": {"name": "t"},
     "identity": {},
     "topics": {},
     "unfinished_drops": {},
     "drop_topic": {"uid": TOPIC, "now": NOW},
+    "changed_topics": {},
+    "change_topic": _CHANGED_TOPIC,
     "create": _NEW,
     "create_new": _NEW,
     "replace": _NEW,
@@ -200,6 +212,8 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "topics": {},
     "unfinished_drops": {},
     "drop_topic": {"uid": TOPIC, "now": NOW},
+    "changed_topics": {},
+    "change_topic": _CHANGED_TOPIC,
     "create": _NEWS,
     "notify": {"payload": f"{TOPIC}:{NOW}"},
     "reserve": RESERVE,

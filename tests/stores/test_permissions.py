@@ -87,6 +87,7 @@ METHODS: dict[str, Operation | None] = {
     ),
     "identity": None,
     **dict.fromkeys(("create_topic", "ensure_topic", "get_topic", "find_topic")),
+    **dict.fromkeys(("change_topic", "changed_topics", "pause_topic", "resume_topic")),
     **dict.fromkeys(("list_topics", "delete_topic", "deleted_topics", "together")),
     # The methods of the operations call it.
     "apply": None,

@@ -23,6 +23,7 @@ STATUS_OF_CODE: Mapping[str, HTTPStatus] = {
     "invalid_input": HTTPStatus.BAD_REQUEST,
     "topic_not_found": HTTPStatus.NOT_FOUND,
     "topic_exists": HTTPStatus.CONFLICT,
+    "topic_changed": HTTPStatus.CONFLICT,
     "topic_not_ready": HTTPStatus.SERVICE_UNAVAILABLE,
     "topic_piped": HTTPStatus.CONFLICT,
     "already_subscribed": HTTPStatus.CONFLICT,
@@ -58,6 +59,7 @@ STATUS_OF_REFUSAL: Mapping[Refusal, HTTPStatus] = {
     Refusal.IMMUTABLE: HTTPStatus.CONFLICT,
     Refusal.TOO_SOON: HTTPStatus.BAD_REQUEST,
     Refusal.INVALID: HTTPStatus.BAD_REQUEST,
+    Refusal.PAUSED: HTTPStatus.CONFLICT,
     Refusal.BUSY: HTTPStatus.SERVICE_UNAVAILABLE,
     Refusal.QUOTA: HTTPStatus.TOO_MANY_REQUESTS,
 }

@@ -203,6 +203,7 @@ class ReceiveResponse(BaseModel):
     now: Moment = Field(description="By the broker's clock.")
     now_ms: int
     messages: list[DeliveryResponse]
+    paused: str | None = Field(default=None, description="Why nothing comes: the topic is paused.")
 
 
 class DeadLetterResponse(BaseModel):
@@ -300,17 +301,40 @@ class TopicSettingsResponse(BaseModel):
     group_creates_per_s: int | None = None
 
 
+class PauseResponse(BaseModel):
+    """A pause of a topic."""
+
+    since: Moment
+    since_ms: int
+    by: str = Field(description="The name of the token that paused it; empty if there was none.")
+    reason: str
+
+
 class TopicResponse(BaseModel):
     """A topic."""
 
     name: str
     uid: str = Field(description="As text: it has more digits than JavaScript's numbers.")
+    revision: int = Field(
+        description="Grows with every change of the settings, pause and resumption."
+    )
+    pause: PauseResponse | None = Field(
+        default=None, description="While it is there, consumers get nothing."
+    )
     settings: TopicSettingsResponse
 
     @classmethod
     def of(cls, topic: Topic) -> Self:
-        settings = TopicSettingsResponse(**asdict(topic.settings))
-        return cls(name=topic.name, uid=str(topic.uid), settings=settings)
+        pause = None
+        if (at := topic.pause) is not None:
+            pause = PauseResponse(by=at.by, reason=at.reason, **moments(since=at.since))
+        return cls(
+            name=topic.name,
+            uid=str(topic.uid),
+            revision=topic.revision,
+            pause=pause,
+            settings=TopicSettingsResponse(**asdict(topic.settings)),
+        )
 
 
 class TopicsResponse(BaseModel):

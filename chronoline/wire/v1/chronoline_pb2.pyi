@@ -40,14 +40,22 @@ class TopicSettings(_message.Message):
     def __init__(self, buckets: _Optional[int] = ..., window_ms: _Optional[int] = ..., default_lease_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., max_lateness_ms: _Optional[int] = ..., dedupe_ms: _Optional[int] = ..., dead_letters: _Optional[bool] = ..., largest_body_bytes: _Optional[int] = ..., target: _Optional[str] = ..., most_per_s: _Optional[int] = ..., most_in_flight: _Optional[int] = ..., spread_ms: _Optional[int] = ..., group_waiting: _Optional[int] = ..., group_creates_per_s: _Optional[int] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("uid", "name", "settings")
+    __slots__ = ("uid", "name", "settings", "revision", "paused_since_ms", "paused_by", "pause_reason")
     UID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_BY_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_REASON_FIELD_NUMBER: _ClassVar[int]
     uid: int
     name: str
     settings: TopicSettings
-    def __init__(self, uid: _Optional[int] = ..., name: _Optional[str] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ...) -> None: ...
+    revision: int
+    paused_since_ms: int
+    paused_by: str
+    pause_reason: str
+    def __init__(self, uid: _Optional[int] = ..., name: _Optional[str] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ..., revision: _Optional[int] = ..., paused_since_ms: _Optional[int] = ..., paused_by: _Optional[str] = ..., pause_reason: _Optional[str] = ...) -> None: ...
 
 class Topics(_message.Message):
     __slots__ = ("topics",)
@@ -850,3 +858,23 @@ class DiscardRequest(_message.Message):
     ids: _containers.RepeatedScalarFieldContainer[str]
     producer_group: str
     def __init__(self, topic_uid: _Optional[int] = ..., ids: _Optional[_Iterable[str]] = ..., producer_group: _Optional[str] = ...) -> None: ...
+
+class PauseTopicRequest(_message.Message):
+    __slots__ = ("uid", "reason")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    reason: str
+    def __init__(self, uid: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ChangeTopicRequest(_message.Message):
+    __slots__ = ("uid", "revision", "settings", "unset")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    UNSET_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    revision: int
+    settings: TopicSettings
+    unset: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, uid: _Optional[int] = ..., revision: _Optional[int] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ..., unset: _Optional[_Iterable[str]] = ...) -> None: ...
