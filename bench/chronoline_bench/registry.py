@@ -84,7 +84,15 @@ BENCHES = {
             name="broker",
             summary="the broker, beside beanstalkd and a hand-written queue on PostgreSQL",
             module="chronoline_bench.broker.bench",
-            cases=("lateness", "creates", "leases", "instant", "waiting", "schedules"),
+            cases=(
+                "lateness",
+                "creates",
+                "leases",
+                "instant",
+                "waiting",
+                "schedules",
+                "limits",
+            ),
         ),
         Bench(
             name="timers",

@@ -393,6 +393,7 @@ class Loader:
         for subscription in self.subscriptions:
             subscription.topic_changed(topic)
         self.pause(pause_words(topic), by=ClosureType.PAUSED)
+        self.changed()  # its limits may leave more room
 
     def pause(self, reason: str, *, by: ClosureType = ClosureType.PIPE) -> None:
         """Stops all deliveries for a reason; an empty reason ends what that closure stopped."""
@@ -536,7 +537,7 @@ class Loader:
             await self._to_reserve.sleep(_REST_MS / 1000)
 
     def _ready(self, now_ms: int, room: int | None = None) -> list[Reservation]:
-        """The reservations that are due, the longest waiting first; together for so many messages at most."""
+        """The reservations that are due, the longest waiting first, within the room for messages."""
         ready: list[Reservation] = []
         backups = 0
         due = self._reserves.due(now_ms)  # those that are not reserved for stay due

@@ -98,6 +98,7 @@ FAMILIES: Mapping[str, Family] = {
     "broker_active_timedrifts_seconds_avg": Family(
         ("target", "topic"), "The average offset of clocks.", True
     ),
+    "broker_ready": Family((), "1 while the broker is ready, as /readyz says, else 0.", True),
     "broker_degradation_state": Family(
         ("type", "topic"), "1 while the broker is degraded, by reason.", True
     ),

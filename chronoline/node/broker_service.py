@@ -379,7 +379,9 @@ class BrokerService(AsyncService):
         yield "broker_under_way_bytes", (), self._admission.under_way_bytes
         for resource, count in SHORTAGES.counted.items():
             yield "broker_shortages_count", (resource,), count
-        found = (*self.parts.degradation.current, *self.parts.degradation.notices)
+        current = self.parts.degradation.current
+        yield "broker_ready", (), float(not current)
+        found = (*current, *self.parts.degradation.notices)
         degraded = {each.type for each in found}
         for kind in DegradationType:
             yield "broker_degradation_state", (kind.value, ""), float(kind in degraded)
