@@ -224,12 +224,8 @@ def _parts(cluster: LocalCluster) -> dict[str, Part]:
         "brokers": Part(pids=_pids(cluster)),
         "PostgreSQL": Part(pids=[cluster.postgres.pid]),
         "etcd": Part(pids=[cluster.etcd.pid]),
-        "clients": Part(pids=[os.getpid()], wanted=lambda program: program == _our_program()),
+        "clients": Part(pids=[os.getpid()], is_alone=True),
     }
-
-
-def _our_program() -> str:
-    return str(next(iter(family(os.getpid()))).name())
 
 
 def report_lateness(session: Session, sizes: LatenessSizes, three: Steady, one: Steady) -> None:
