@@ -622,7 +622,7 @@ class Loader:
         return dict(zip(shares, found, strict=True))
 
     def _granted(self, subscription: Subscription, command: Reserve, grant: Grant) -> None:
-        self._metrics.leased(self.topic.name, grant)
+        self._metrics.reserved(self.topic.name, grant)
         if not subscription.reserved(command, grant.leased):
             return
         subscription.learn_sizes(grant.leased)

@@ -457,6 +457,7 @@ class ConsumerStream(Stream):
         subscription.lease_ms = reply.lease_ms
         subscription.accepted = True
         subscription.unanswered = 0
+        self._log("subscribed", "is subscribed to topic %r", subscription.topic.name)
         self._accepted_s = _ACCEPTED_S
         kept = {each.id: each for each in reply.kept}
         for lease in list(subscription.held.values()):

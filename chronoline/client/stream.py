@@ -260,6 +260,7 @@ class Stream(ABC):
                 if isinstance(error, TimeoutError):
                     await self._connection.give_up(generation)
                 known = self._known(error)
+                self._log("stream_broken", "broke: %s", known)
                 # The broker would refuse every further hello too.
                 if isinstance(known, _FINAL) or isinstance(error, InvalidInput):
                     self._fail(known)
@@ -269,6 +270,16 @@ class Stream(ABC):
                 self._interrupted(known)
             if self._brokers.all_failed:
                 await asyncio.sleep(waits.next())  # before it reopens
+
+    def _log(self, action: str, words: str, *values: object) -> None:
+        """Logs a step of a fail-over, with its action and the name of the client."""
+        logger.debug(
+            f"the stream of %r to %s {words}",
+            self.name,
+            self._connection.address,
+            *values,
+            extra={"action": action, "client": self.name},
+        )
 
     async def _choose(self) -> Connection:
         """The connection for the next stream: where the broker suggested to move, or the preferred one."""
@@ -299,6 +310,7 @@ class Stream(ABC):
                 await call.write(self.frame_type(hello=self._hello))
                 behind_welcome = await self._take_welcome(replies)
             self._brokers.answered(self._connection.address)
+            self._log("stream_open", "is open")
             self._failures = 0
             waits.reset()
             tasks += map(
