@@ -104,7 +104,7 @@ BENCHES = {
             name="cluster",
             summary="three brokers with etcd and PostgreSQL, beside one; a broker that is killed",
             module="chronoline_bench.cluster.bench",
-            cases=("kill", "lateness", "connected"),
+            cases=("kill", "lateness", "overlap", "connected", "deletion"),
         ),
     )
 }

@@ -394,6 +394,7 @@ class BrokerService(AsyncService):
         sessions = () if self.grpc is None else self.grpc.sessions
         producers = (each for each in sessions if isinstance(each, ProducerClientStream))
         names = sorted(each.name for each in producers if each.throttle.is_failing)
+        names += [] if self.http is None else self.http.throttled_producers
         if names:
             words = f"most requests of {len(names)} producers fail, which are throttled"
             shown = ", ".join(names[:_MOST_NAMES])
