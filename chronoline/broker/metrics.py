@@ -55,6 +55,10 @@ FAMILIES: Mapping[str, Family] = {
         ("topic", "le"), "Messages that fall due within `le` seconds.", True
     ),
     "topic_leases_count": Family(("op", "topic"), "Granted and extended leases."),
+    "topic_reservations_count": Family(
+        ("found", "topic"),
+        "Reservations for a consumer, by whether they found messages: yes or no.",
+    ),
     "topic_leases_errors": Family(("op", "topic"), "Refused and failed leases."),
     "topic_leases_body_total_bytes": Family(
         ("topic",), "Bodies, keys and headers of leased messages."
@@ -98,6 +102,7 @@ FAMILIES: Mapping[str, Family] = {
     "broker_active_timedrifts_seconds_avg": Family(
         ("target", "topic"), "The average offset of clocks.", True
     ),
+    "broker_ready": Family((), "1 while the broker is ready, as /readyz says, else 0.", True),
     "broker_degradation_state": Family(
         ("type", "topic"), "1 while the broker is degraded, by reason.", True
     ),
@@ -269,7 +274,9 @@ class BrokerMetrics(Collector):
         if done < len(outcomes):
             self.add(f"{family}_errors", (op, topic), len(outcomes) - done)
 
-    def leased(self, topic: str, grant: Grant) -> None:
+    def reserved(self, topic: str, grant: Grant) -> None:
+        """Counts a reservation for a consumer, and its leases."""
+        self.add("topic_reservations_count", ("yes" if grant.leased else "no", topic))
         self.add("topic_leases_count", ("create", topic), len(grant.leased))
         size = sum(each.content_bytes for each in grant.leased)
         self.add("topic_leases_body_total_bytes", (topic,), size)

@@ -379,7 +379,9 @@ class BrokerService(AsyncService):
         yield "broker_under_way_bytes", (), self._admission.under_way_bytes
         for resource, count in SHORTAGES.counted.items():
             yield "broker_shortages_count", (resource,), count
-        found = (*self.parts.degradation.current, *self.parts.degradation.notices)
+        current = self.parts.degradation.current
+        yield "broker_ready", (), float(not current)
+        found = (*current, *self.parts.degradation.notices)
         degraded = {each.type for each in found}
         for kind in DegradationType:
             yield "broker_degradation_state", (kind.value, ""), float(kind in degraded)
@@ -392,6 +394,7 @@ class BrokerService(AsyncService):
         sessions = () if self.grpc is None else self.grpc.sessions
         producers = (each for each in sessions if isinstance(each, ProducerClientStream))
         names = sorted(each.name for each in producers if each.throttle.is_failing)
+        names += [] if self.http is None else self.http.throttled_producers
         if names:
             words = f"most requests of {len(names)} producers fail, which are throttled"
             shown = ", ".join(names[:_MOST_NAMES])

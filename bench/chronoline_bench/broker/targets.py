@@ -100,11 +100,11 @@ class Broker(Closable):
         self.pid = int(serving["pid"])
         self.address = f"127.0.0.1:{serving['port']}"
 
-    def open(self) -> BrokerTarget:
+    def open(self, settings: TopicSettings = SETTINGS) -> BrokerTarget:
         """Creates a topic."""
         self._topics += 1
         name = f"topic-{self._topics}"
-        made = self.database.store.create_topic(name, SETTINGS, now_ms=_now_ms())
+        made = self.database.store.create_topic(name, settings, now_ms=_now_ms())
         return BrokerTarget(self.database, self.address, made)
 
     def close(self) -> None:

@@ -280,6 +280,7 @@ class GrpcEdge(AsyncService):
             session.principal = self._principal(context)
         except (Unauthenticated, WrongBroker) as error:
             await _abort(context, failure_of(error))
+        session.count_streams = lambda: len(self._sessions)
         self._sessions[session] = token_hash(_authorization(context.invocation_metadata()))
         try:
             await session.serve(frames, context.write)

@@ -147,13 +147,13 @@ def problem_of(error: BaseException) -> ProblemResponse:
     if isinstance(error, Refused):
         outcome = error.outcomes[0]
         refusal = outcome.refusal or Refusal.INVALID
-        passes = outcome.retry_after_ms is not None
+        passes = error.retry_after_ms is not None
         return problem_response(
             STATUS_OF_REFUSAL[refusal],
             refusal.value,
             outcome.reason,
             kind=FailureKind.TRY_AGAIN if passes else FailureKind.REFUSED,
-            retry_after_ms=outcome.retry_after_ms,
+            retry_after_ms=error.retry_after_ms,
         )
     if isinstance(error, RequestValidationError):
         return problem_response(

@@ -53,6 +53,7 @@ class HttpEdge(AsyncService):
         self._backlog = Backlog(parts.access, parts.topics, parts.clock, parts.metrics)
         self._pollers = Pollers(parts)
         self._admin = AdminRoutes(parts, self._backlog)
+        self._guard: RequestGuard | None = None
         self._server: _UvicornServer | None = None
         self._serving: asyncio.Task[None] | None = None
         self.port = port
@@ -61,6 +62,11 @@ class HttpEdge(AsyncService):
     def connections(self) -> int:
         """The number of open connections."""
         return 0 if self._server is None else len(self._server.server_state.connections)
+
+    @property
+    def throttled_producers(self) -> list[str]:
+        """The addresses of connections most of whose requests are invalid."""
+        return [] if self._guard is None else self._guard.throttle.throttled()
 
     async def _start(self) -> None:
         """Raises `InvalidInput` if it cannot listen at the address."""
@@ -112,8 +118,9 @@ class HttpEdge(AsyncService):
             ],
             parts.member.check_role,
         )
+        self._guard = RequestGuard(app, parts, self._door, host=host, consumer_paths=CONSUMER_PATHS)
         return uvicorn.Config(
-            RequestGuard(app, parts, self._door, host=host, consumer_paths=CONSUMER_PATHS),
+            self._guard,
             http=_connection_type(listener, parts.metrics),
             ws="none",
             lifespan="off",

@@ -338,26 +338,30 @@ class Stamp(_message.Message):
     def __init__(self, now_us: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Ping(_message.Message):
-    __slots__ = ("client_us", "sent_us", "round_trip_us", "busy")
+    __slots__ = ("client_us", "sent_us", "round_trip_us", "busy", "measured_us")
     CLIENT_US_FIELD_NUMBER: _ClassVar[int]
     SENT_US_FIELD_NUMBER: _ClassVar[int]
     ROUND_TRIP_US_FIELD_NUMBER: _ClassVar[int]
     BUSY_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_US_FIELD_NUMBER: _ClassVar[int]
     client_us: int
     sent_us: int
     round_trip_us: int
     busy: bool
-    def __init__(self, client_us: _Optional[int] = ..., sent_us: _Optional[int] = ..., round_trip_us: _Optional[int] = ..., busy: _Optional[bool] = ...) -> None: ...
+    measured_us: int
+    def __init__(self, client_us: _Optional[int] = ..., sent_us: _Optional[int] = ..., round_trip_us: _Optional[int] = ..., busy: _Optional[bool] = ..., measured_us: _Optional[int] = ...) -> None: ...
 
 class Pong(_message.Message):
-    __slots__ = ("sent_us", "drift_us", "drifting")
+    __slots__ = ("sent_us", "drift_us", "drifting", "interval_ms")
     SENT_US_FIELD_NUMBER: _ClassVar[int]
     DRIFT_US_FIELD_NUMBER: _ClassVar[int]
     DRIFTING_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     sent_us: int
     drift_us: int
     drifting: bool
-    def __init__(self, sent_us: _Optional[int] = ..., drift_us: _Optional[int] = ..., drifting: _Optional[bool] = ...) -> None: ...
+    interval_ms: int
+    def __init__(self, sent_us: _Optional[int] = ..., drift_us: _Optional[int] = ..., drifting: _Optional[bool] = ..., interval_ms: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("frame_bytes", "batch", "credit", "ping_interval_ms", "ping_timeout_ms")
