@@ -15,6 +15,7 @@ from chronoline.client.leases import AsyncLease
 from chronoline.client.messages import DeadLetter, Forecast, Headers, Message, ToSend
 from chronoline.client.outcomes import Outcomes
 from chronoline.client.times import Delay
+from chronoline.client.tls import Tls
 from chronoline.client.topics import Topic, TopicSettings
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header
 from chronoline.runtime.service import Closable
@@ -187,12 +188,13 @@ class Client(Closable):
         *,
         token: str | None = None,
         producer_group: str = DEFAULT_PRODUCER_GROUP,
-        tls: bool | str | Path = False,
+        tls: bool | str | Path | Tls = False,
         insecure: bool = False,
         timeout: Delay = DEFAULT_TIMEOUT_S,
         rack: str = "",
     ) -> None:
-        """`producer_group` owns the sent messages. `tls` is true, or the authority to trust (PEM).
+        """`producer_group` owns the sent messages. `tls` is true, the authority to trust (PEM), or
+        `Tls`, with the certificate of the client.
 
         Without TLS it sends a token to this machine only, unless `insecure` (or `CHRONOLINE_INSECURE=1`)
         declares the network trusted. `rack` says where the client runs: its brokers are those of the same

@@ -205,7 +205,12 @@ class TimerService(AsyncService):
         return journal
 
     async def _listen(self, edge: TimersEdge) -> None:
-        server = web.Server(edge.handle, access_log=None, keepalive_timeout=_KEEP_ALIVE_S)
+        server = web.Server(
+            edge.handle,
+            access_log=None,
+            keepalive_timeout=_KEEP_ALIVE_S,
+            auto_decompress=False,  # a few bytes could become gigabytes; encoded bodies are refused
+        )
         runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=_STOP_PATIENCE_S)
         await runner.setup()
         self._exits.push_async_callback(runner.cleanup)

@@ -14,6 +14,7 @@ from chronoline.core.errors import InvalidInput
 from chronoline.node.settings import (
     BROKER_ROLES,
     CallbacksTable,
+    JwtTable,
     LimitsTable,
     Listener,
     NodeSettings,
@@ -330,7 +331,9 @@ def test_no_password_is_shown() -> None:
 def test_documentation_has_every_setting_with_its_default() -> None:
     rows = _documented("broker.md")
     expected = set(NodeSettings.model_fields) - {"limits", "replication", "callbacks", "timers"}
-    assert set(rows) == expected | {f"limits.{name}" for name in LimitsTable.model_fields}
+    inside = {f"limits.{name}" for name in LimitsTable.model_fields}
+    inside |= {f"jwt.{name}" for name in JwtTable.model_fields}
+    assert set(rows) == (expected - {"jwt"}) | inside
     for name, value in asdict(Limits()).items():
         shown = rows[f"limits.{name}"].strip("`")
         assert tomllib.loads(f"x = {shown}")["x"] == value

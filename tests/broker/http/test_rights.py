@@ -16,7 +16,7 @@ from tests.broker.http.test_problems import check
 
 _LEASES: dict[str, Any] = {"consumer": "worker-1", "leases": [{"id": "a", "version": 1}]}
 _BACK = {"consumer": "worker-1", "leases": [{"id": "a", "version": 1, "in": "1m"}]}
-_ASKED: dict[tuple[str, str], dict[str, Any] | None] = {
+REQUESTS: dict[tuple[str, str], dict[str, Any] | None] = {
     ("post", "/v1/topics"): {"name": "orders", "if_missing": True},
     ("get", "/v1/topics/{topic}"): None,
     ("delete", "/v1/topics/{topic}"): None,
@@ -54,7 +54,7 @@ _ALLOWED = {
 }
 _NAMES = dict(
     zip(
-        _ASKED,
+        REQUESTS,
         [
             "create",
             "topic",
@@ -92,14 +92,14 @@ def test_every_route_needs_its_right(tmp_path: Path) -> None:
         async with serving(tmp_path, door=Door(tokens)) as served:
             described = (await served.http.get("/openapi.json", headers=admin)).json()["paths"]
             routes = {(method, path) for path, each in described.items() for method in each}
-            assert routes == set(_ASKED) | _OPEN
+            assert routes == set(REQUESTS) | _OPEN
             for kind, allowed in _ALLOWED.items():
                 await served.http.post("/v1/topics", json={"name": "orders"}, headers=admin)
                 token = tokens.create(kind, Rights.parse([kind]))
                 headers = {"authorization": f"Bearer {token}"}
                 found = {
                     _NAMES[route]
-                    for route in sorted(_ASKED, key=lambda each: _NAMES[each] == "drop")
+                    for route in sorted(REQUESTS, key=lambda each: _NAMES[each] == "drop")
                     if await _is_allowed(served.http, route, headers)
                 }
                 assert found == set(allowed.split()), kind
@@ -112,7 +112,7 @@ async def _is_allowed(
 ) -> bool:
     method, path = route
     url = path.format(topic="orders", id="a")
-    answer = await http.request(method, url, json=_ASKED[route], headers=headers)
+    answer = await http.request(method, url, json=REQUESTS[route], headers=headers)
     if answer.status_code == httpx.codes.FORBIDDEN:
         check(answer, 403, answer.json()["code"])
         return bool(answer.json()["code"] != "forbidden")
