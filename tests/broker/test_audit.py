@@ -84,6 +84,9 @@ def _requests(uid: int) -> Mapping[str, Any]:
     """A valid request for each call that is an administrative act."""
     return {
         "CreateTopic": pb.CreateTopicRequest(name="new"),
+        "PauseTopic": pb.PauseTopicRequest(uid=uid),
+        "ResumeTopic": pb.TopicRef(uid=uid),
+        "ChangeTopic": pb.ChangeTopicRequest(uid=uid),
         "Redrive": pb.RedriveRequest(topic_uid=uid, ids=["a"]),
         "Discard": pb.DiscardRequest(topic_uid=uid, ids=["a"]),
         "DropTopic": pb.TopicRef(uid=uid),
@@ -213,3 +216,27 @@ def test_trail_is_written_to_its_file_too(tmp_path: Path) -> None:
             handler.close()
     assert json.loads(file.read_text())["act"] == "two"
     assert json.loads((tmp_path / "rotated.jsonl").read_text())["act"] == "one"
+
+
+def test_right_to_no_topic_opens_no_call(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def play(served: Served, _: dict[str, str]) -> None:
+        assert served.node.parts is not None
+        topic = await served.node.parts.topics.create("orders", TopicSettings(), if_missing=False)
+        token = Tokens(tmp_path / "tokens.json").create("timers", Rights.parse(["timers", "node"]))
+        requests = {
+            **_requests(topic.uid),
+            "GetTopic": pb.GetTopicRequest(name="orders"),
+            "Info": pb.InfoRequest(),
+            "Prefer": pb.PreferRequest(topic_uid=topic.uid),
+            "Lookup": pb.LookupRequest(topic_uid=topic.uid, ids=["a"]),
+            "ReadBodies": pb.BodiesRequest(topic_uid=topic.uid, ids=["a"], consumer="c"),
+            "Count": pb.CountRequest(topic_uid=topic.uid),
+            "Forecast": pb.ForecastRequest(topic_uid=topic.uid, end_ms=60_000, step_ms=60_000),
+            "DeadLetters": pb.DeadLettersRequest(topic_uid=topic.uid),
+        }
+        calls = {name for each in server.UNARY.values() for name in each}
+        assert calls == {*requests, "ListTopics"}  # it lists the topics of the token alone
+        for name, request in requests.items():
+            assert await _ask(served, name, request, token) == "forbidden", name
+
+    _play(tmp_path, play, caplog)

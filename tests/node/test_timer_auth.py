@@ -70,6 +70,8 @@ def test_token_is_required_once_one_exists(tmp_path: Path) -> None:
         ("node", {RequestArea.NODES}),
         ("observe", {RequestArea.VIEWS}),
         ("administer", {RequestArea.VIEWS, RequestArea.ADMIN}),
+        ("observe:orders-*", set[RequestArea]()),
+        ("administer:orders-*", set[RequestArea]()),
         ("produce", set[RequestArea]()),
     ],
 )

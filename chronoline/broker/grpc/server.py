@@ -54,6 +54,9 @@ UNARY: dict[str, dict[str, Any]] = {
         "GetTopic": pb.GetTopicRequest,
         "ListTopics": pb.ListTopicsRequest,
         "Prefer": pb.PreferRequest,
+        "PauseTopic": pb.PauseTopicRequest,
+        "ResumeTopic": pb.TopicRef,
+        "ChangeTopic": pb.ChangeTopicRequest,
     },
     "chronoline.v1.Carrier": {
         "Lookup": pb.LookupRequest,
@@ -66,8 +69,9 @@ UNARY: dict[str, dict[str, Any]] = {
     },
 }
 _ROLES = {
-    "CreateTopic": "overseer",
-    "DropTopic": "overseer",
+    **dict.fromkeys(
+        ("CreateTopic", "DropTopic", "PauseTopic", "ResumeTopic", "ChangeTopic"), "overseer"
+    ),
     **dict.fromkeys(UNARY["chronoline.v1.Carrier"], "carrier"),
 }
 """The role of the broker that answers a call; every broker answers the others."""
