@@ -133,8 +133,18 @@ class TimersEdge:
         audit.refused(HTTPStatus(response.status).phrase.lower().replace(" ", "_"))
         return response
 
+    def routes(self) -> Iterator[tuple[str, str, RequestArea]]:
+        """Every path, method and area; a path that ends in / goes on with the id of a timer."""
+        for path, handlers in (*self._by_path.items(), *self._by_prefix.items()):
+            for method in handlers:
+                if path != _PING:
+                    yield path, method, self._area(path, method)
+
     def _area_of(self, request: web.BaseRequest) -> RequestArea:
-        path, is_read = request.path, request.method in ("GET", "HEAD")
+        return self._area(request.path, request.method)
+
+    def _area(self, path: str, method: str) -> RequestArea:
+        is_read = method in ("GET", "HEAD")
         if path in self._of_nodes or (is_read and path.rstrip("/") == TIMERS):
             return RequestArea.NODES
         if path in self._of_admin or path.startswith(TIMER_PREFIX):
