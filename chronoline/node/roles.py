@@ -124,6 +124,7 @@ async def _start_broker(
         ),
         coordination=open_coordination(settings.coordination) if settings.is_clustered else None,
         member=_member(settings),
+        quotas=settings.quotas.overrides(),
     )
     await exits.enter_async_context(service)
     assert service.grpc is not None

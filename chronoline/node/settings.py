@@ -21,6 +21,7 @@ from chronoline.coordination.contract import DEFAULT_MARGIN_MS, SHORTEST_TTL_MS
 from chronoline.coordination.factory import EMBEDDED, SCHEMES
 from chronoline.core.addresses import check_address, is_loopback, url_problem
 from chronoline.core.limits import name_problem
+from chronoline.core.quotas import GroupOverrides
 from chronoline.runtime.descriptors import Shares, share_out
 from chronoline.runtime.settings.loader import Rule, Settings, SettingsTable, Sources
 from chronoline.runtime.settings.types import (
@@ -221,6 +222,30 @@ class LimitsTable(SettingsTable):
         return Limits(**self.model_dump())
 
 
+def _groups(quotas: dict[str, int]) -> dict[str, int]:
+    for group, quota in quotas.items():
+        if problem := name_problem("the name of a producer group", group):
+            raise ValueError(problem)
+        if quota < 0:
+            raise ValueError(f"of {shown(group)} must be at least 0, which is no quota")
+    return quotas
+
+
+GroupNumbers = Annotated[dict[str, Whole], AfterValidator(_groups)]
+
+
+class QuotasTable(SettingsTable):
+    """Quotas of some producer groups, by name; they replace those of topics. 0 is no quota."""
+
+    waiting: GroupNumbers = Field(default_factory=dict)
+    """The most messages of a group on a topic's timeline, in place of group_waiting."""
+    creates_per_s: GroupNumbers = Field(default_factory=dict)
+    """The most creates of a group on a topic a second, in place of group_creates_per_s."""
+
+    def overrides(self) -> GroupOverrides:
+        return GroupOverrides(waiting=self.waiting, creates_per_s=self.creates_per_s)
+
+
 class ReplicationTable(SettingsTable):
     """The nodes that keep timers together; a single node needs none of it."""
 
@@ -274,6 +299,7 @@ class NodeSettings(Settings):
     owner = "a node"
     tables: ClassVar[Mapping[str, type[SettingsTable]]] = {
         "limits": LimitsTable,
+        "quotas": QuotasTable,
         "replication": ReplicationTable,
         "callbacks": CallbacksTable,
     }
@@ -311,6 +337,7 @@ class NodeSettings(Settings):
     tags: Annotated[dict[str, str], AfterValidator(_tags)] = Field(default_factory=dict)
     """More labels of all metrics."""
     limits: LimitsTable = LimitsTable()
+    quotas: QuotasTable = QuotasTable()
     replication: ReplicationTable = ReplicationTable()
     callbacks: CallbacksTable = CallbacksTable()
     tls_certificate: OptionalText = None

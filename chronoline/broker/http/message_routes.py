@@ -281,7 +281,7 @@ class MessageRoutes:
         outcome = only_outcome(
             await self._create(topic, [message], replace=request.if_exists == "replace")
         )
-        return OutcomeResponse.of(outcome, due=message.due)
+        return OutcomeResponse.of(outcome, due=outcome.at or message.due)
 
     async def create_messages(
         self,
