@@ -28,7 +28,7 @@ def run(*command: str | Path, **options: Any) -> str:
         command, check=False, capture_output=True, text=True, timeout=120, **options
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    return str(done.stdout + done.stderr)
 
 
 def errors_of(path: Path, document: Any) -> list[str]:

@@ -283,3 +283,14 @@ def test_kustomization_names_all_files_and_images() -> None:
     volumes = workloads()[1]["spec"]["template"]["spec"]["volumes"]
     assert {"name": made["name"]} in [each.get("configMap") for each in volumes]
     assert all((DEPLOY / "kubernetes" / each).is_file() for each in made["files"])
+
+
+def test_alerts_name_commands_that_exist() -> None:
+    text = (DEPLOY / "prometheus" / "alerts.yml").read_text("utf-8")
+    named = set(re.findall(r"`chronoline ([a-z ]+)`", text))
+    assert len(named) > 4
+    for each in named:
+        command: Any = typer.main.get_command(command_line())
+        for word in each.split():
+            assert word in command.commands, f"there is no command {each!r}"
+            command = command.commands[word]

@@ -49,7 +49,7 @@ Client(adress="x")
 def run(*command: str | Path, **options: Any) -> str:
     done = subprocess.run(command, check=False, capture_output=True, text=True, **options)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return str(done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,8 @@ def test_base_install_is_sdk_and_command(base: Path) -> None:
 def test_installed_package_is_typed(base: Path, tmp_path: Path) -> None:
     path = tmp_path / "typed.py"
     path.write_text(_TYPED)
-    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", base / "python"]
+    python = str(base / "python")
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", python]
     done = subprocess.run(
         [*command, "--config-file=", f"--cache-dir={tmp_path / 'cache'}", path],
         check=False,
