@@ -258,7 +258,7 @@ def test_example_secret_is_a_file_of_tokens() -> None:
     )
     ((name, stored),) = json.loads(tokens).items()
     record = TokenRecord.from_json(name, stored)
-    assert record.rights == Rights.parse(["observe:*"])
+    assert record.rights == Rights.parse(["observe"])
     node = next(each for each in STARTED if each.name == "kubernetes node").load()
     assert isinstance(node, NodeSettings)
     (mount,) = (
