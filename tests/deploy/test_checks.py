@@ -159,6 +159,7 @@ def test_units_are_valid_and_hardened(tmp_path: Path, name: str) -> None:
     (exposed,) = re.findall(r"Overall exposure level for .*: ([0-9.]+) ", said)
     assert float(exposed) <= _MOST_EXPOSED
     settings = dict(re.findall(r"^(\w+)=(.*)$", text, re.M))
+    assert settings["ProcSubset"] == "all", "timers read the id of the boot in /proc/sys"
     assert settings["Restart"] == "on-failure"
     assert int(settings["LimitNOFILE"]) >= 65_536
 
