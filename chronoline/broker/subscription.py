@@ -180,10 +180,10 @@ class Subscription(Delivery):
             expected = max(_SPARE * max(sizes), self.agenda.largest_bytes // 2)
             self.agenda.largest_bytes = min(expected, self._largest_bytes)
 
-    def take_due(self, now_ms: int) -> list[LeasedMessage]:
-        """The messages that leave now, in order of `due`."""
+    def take_due(self, now_ms: int, most: int | None = None) -> list[LeasedMessage]:
+        """The messages that leave now, in order of `due`, at most this number."""
         advance_ms = self.receiver.advance_ms
-        ready = self.deliver(now_ms, ahead_ms=advance_ms + _BUNDLE_MS if advance_ms else 0)
+        ready = self.deliver(now_ms, most, ahead_ms=advance_ms + _BUNDLE_MS if advance_ms else 0)
         self.add_credit(0, now_ms)
         return ready
 

@@ -90,6 +90,26 @@ def create(  # noqa: PLR0913 - the options of a command
             metavar="URL", help="Post each message there at its due, instead of to consumers."
         ),
     ] = None,
+    most_per_s: Annotated[
+        int | None, typer.Option(metavar="N", help="Deliver at most so many messages a second.")
+    ] = None,
+    most_in_flight: Annotated[
+        int | None, typer.Option(metavar="N", help="At most so many messages leased at a time.")
+    ] = None,
+    spread: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="Spread the messages of one moment over this time after it."
+        ),
+    ] = None,
+    group_waiting: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="The most messages of each producer group that wait."),
+    ] = None,
+    group_creates_per_s: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="The most creates of each producer group a second."),
+    ] = None,
     if_missing: Annotated[
         bool, typer.Option("--if-missing", help="Leave an existing topic unchanged.")
     ] = False,
@@ -99,6 +119,7 @@ def create(  # noqa: PLR0913 - the options of a command
     chronoline topic create reminders
     chronoline topic create jobs --lease 5m --max-attempts 5 --dedupe 1d
     chronoline topic create calls --target https://example.com/remind
+    chronoline topic create mails --most-per-s 100 --spread 5m
     """
     settings = TopicSettings(
         buckets=buckets,
@@ -110,6 +131,11 @@ def create(  # noqa: PLR0913 - the options of a command
         dead_letters=dead_letters,
         largest_body_bytes=parse_size_bytes(largest_body, "--largest-body"),
         target=target,
+        most_per_s=most_per_s,
+        most_in_flight=most_in_flight,
+        spread=None if spread is None else _duration(spread, "--spread"),
+        group_waiting=group_waiting,
+        group_creates_per_s=group_creates_per_s,
     )
     with broker.client() as client:
         topic = client.create_topic(name, settings, if_missing=if_missing)

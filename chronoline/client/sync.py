@@ -275,6 +275,8 @@ class Client(Closable):
     ) -> str:
         """Puts one message on a timeline and returns its id. Raises `Refused` if it was refused.
 
+        Of a refusal that passes, such as a used up quota, the error's `retry_after` says when to try again.
+
         `due` is a moment with its zone, `delay` seconds or a timedelta, from when the broker reads it;
         without either it is served at once. `json` is written as JSON, and so is a pydantic model as `body`.
         With `if_exists="replace"` a message with that id and of the own group is cancelled and replaced.
@@ -300,7 +302,8 @@ class Client(Closable):
         """Puts messages on a timeline, in as few frames as possible; returns an outcome for each.
 
         They are not one transaction: each is done or refused by itself. An invalid message raises
-        `InvalidInput`, and nothing is sent.
+        `InvalidInput`, and nothing is sent. The first message of each moment that is fuller than the topic
+        can deliver has a `warning`, which is logged too, at most once a minute for a topic.
         """
         return self._run(self._inner.send_many(topic, messages, if_exists=if_exists))
 

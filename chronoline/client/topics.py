@@ -40,8 +40,18 @@ class TopicSettings:
     largest_body_bytes: int
     target: str | None
     """A URL that is called with each message at its due, instead of consumers."""
+    most_per_s: int | None
+    """At most this number of messages is delivered in any second; the others wait as available."""
+    most_in_flight: int | None
+    """At most this number of messages is under a live lease at a time."""
+    spread: timedelta | None
+    """Each message falls due up to this much later than its producer says, always the same for one id."""
+    group_waiting: int | None
+    """The most messages of one producer group on the timeline; further creates are refused."""
+    group_creates_per_s: int | None
+    """The most creates of one producer group a second, at each broker; others are refused."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the settings, by name
         self,
         *,
         buckets: int = _DEFAULT.buckets,
@@ -53,6 +63,11 @@ class TopicSettings:
         dead_letters: bool = _DEFAULT.dead_letters,
         largest_body_bytes: int = _DEFAULT.largest_body_bytes,
         target: str | None = None,
+        most_per_s: int | None = None,
+        most_in_flight: int | None = None,
+        spread: Delay | None = None,
+        group_waiting: int | None = None,
+        group_creates_per_s: int | None = None,
     ) -> None:
         self._set(
             core.TopicSettings(
@@ -67,6 +82,11 @@ class TopicSettings:
                 dead_letters=dead_letters,
                 largest_body_bytes=largest_body_bytes,
                 target=target,
+                most_per_s=most_per_s,
+                most_in_flight=most_in_flight,
+                spread_ms=None if spread is None else duration_ms(spread, "spread"),
+                group_waiting=group_waiting,
+                group_creates_per_s=group_creates_per_s,
             )
         )
 

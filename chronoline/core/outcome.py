@@ -30,6 +30,7 @@ class Refusal(StrEnum):
     INVALID = "invalid"
     BUSY = "busy"
     PAUSED = "paused"
+    QUOTA = "quota"
 
 
 REASONS = {
@@ -50,6 +51,7 @@ REASONS = {
     Refusal.INVALID: "the input is not valid",
     Refusal.BUSY: "another transaction holds the message; nothing was changed. Try again",
     Refusal.PAUSED: "the topic is paused, so nobody gets its messages",
+    Refusal.QUOTA: "the producer group has used up its quota; nothing was changed. Try again later",
 }
 
 LEASE_IS_OVER = frozenset(
@@ -78,6 +80,10 @@ class BaseOutcome:
     detail: str = ""
     unknown: bool = False
     """An earlier attempt was not answered, and the store cannot tell whether it was or will be done."""
+    retry_after_ms: int | None = None
+    """When a refused change is worth a repetition, if known."""
+    warning: str = ""
+    """What the producer of a created message should know."""
 
     @property
     def done(self) -> bool:

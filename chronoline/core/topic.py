@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 from chronoline.core.addresses import url_problem
 from chronoline.core.errors import InvalidInput
-from chronoline.core.ids import HASH_VALUES
+from chronoline.core.ids import HASH_VALUES, spread_of
 from chronoline.core.limits import (
     MAX_BODY_BYTES,
     MAX_TIME_MS,
@@ -41,6 +41,16 @@ class TopicSettings:
     largest_body_bytes: int = 1024 * 1024
     target: str | None = None
     """A URL that is called with each message at its due, instead of consumers."""
+    most_per_s: int | None = None
+    """At most this number of messages is delivered in any second; the others wait as available."""
+    most_in_flight: int | None = None
+    """At most this number of messages is under a live lease at a time."""
+    spread_ms: int | None = None
+    """Each message falls due up to this much later than its producer says, always the same for one id."""
+    group_waiting: int | None = None
+    """The most messages of one producer group on the timeline; further creates are refused."""
+    group_creates_per_s: int | None = None
+    """The most creates of one producer group a second, at each broker; others are refused."""
 
     def __post_init__(self) -> None:
         found = [_setting_problem(each.name, getattr(self, each.name)) for each in fields(self)]
@@ -56,8 +66,13 @@ _BOUNDS = {
     "max_lateness_ms": (0, MAX_TIME_MS),
     "dedupe_ms": (0, MAX_TIME_MS),
     "largest_body_bytes": (0, MAX_BODY_BYTES),
+    "most_per_s": (1, 1_000_000),
+    "most_in_flight": (1, 1_000_000),
+    "spread_ms": (0, 86_400_000),
+    "group_waiting": (1, 1_000_000_000),
+    "group_creates_per_s": (1, 1_000_000),
 }
-_OPTIONAL = ("max_lateness_ms", "target")
+_OPTIONAL = frozenset(each.name for each in fields(TopicSettings) if each.default is None)
 
 
 def _setting_problem(name: str, value: object) -> str | None:
@@ -138,6 +153,15 @@ class Topic:
     def all_buckets(self) -> tuple[BucketRange, ...]:
         """One range over every bucket."""
         return (BucketRange(0, self.settings.buckets),)
+
+    def spread(self, message_id: str, due: int, expires: int | None = None) -> int:
+        """When a message falls due that its producer put at `due`: never earlier, and before it expires."""
+        span_ms = self.settings.spread_ms
+        if not span_ms:
+            return due
+        if expires is not None and expires > due:
+            span_ms = min(span_ms, expires - due)
+        return min(due + spread_of(message_id, span_ms), MAX_TIME_MS)
 
 
 def check_topic_name(name: str) -> None:

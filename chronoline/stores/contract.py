@@ -538,6 +538,13 @@ class Store(Closable):
     ) -> Page:
         """Messages of this producer group, by id, beginning behind `after` like `select_held`."""
 
+    @abstractmethod
+    def count_owned(self, topic_uid: int, producer_group: str, *, most: int) -> int:
+        """The number of messages of this producer group; `most` if there are as many or more.
+
+        It costs as much as that number, whatever else the topic holds.
+        """
+
     def next_ts(self, topic_uid: int, ranges: Sequence[BucketRange]) -> int | None:
         """The `ts` of the oldest message of these ranges: when something can next be leased."""
         return self.next_times(topic_uid, [ranges])[0]

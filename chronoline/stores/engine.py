@@ -284,6 +284,9 @@ class Engine(Protocol[Connection]):
         self, topic: Topic, producer_group: str, after: str, limit: int
     ) -> list[Message]: ...
 
+    def count_owned(self, topic: Topic, producer_group: str, most: int) -> int:
+        """The number of a producer group's messages, `most` at most."""
+
     def next_times(self, topic: Topic, shares: Sequence[Sequence[BucketRange]]) -> list[int | None]:
         """The oldest position of each share; None also if the topic was deleted, or is paused."""
 

@@ -104,6 +104,11 @@ class SqlEngine(Engine[Connection]):
         }
         return [read_message(row) for row in self._read("select_owned", values)]
 
+    def count_owned(self, topic: Topic, producer_group: str, most: int) -> int:
+        values = {"topic": topic.uid, "producer_group": producer_group, "most": most}
+        ((count,),) = self._read("count_owned", values)
+        return int(count)
+
     def scan(
         self, topic: Topic, cell: Cell, after: tuple[int, str], end: int, limit: int
     ) -> list[Message]:

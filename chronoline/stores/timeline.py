@@ -394,6 +394,11 @@ class Timeline(Store):
         topic = self.topics.get(topic_uid)
         return _page(self.engine.select_owned(topic, producer_group, after, limit + 1), limit)
 
+    def count_owned(self, topic_uid: int, producer_group: str, *, most: int) -> int:
+        check_name("producer group", producer_group)
+        check_whole("most", most, 1, MAX_TIME_MS)
+        return self.engine.count_owned(self.topics.get(topic_uid), producer_group, most)
+
     def next_times(
         self, topic_uid: int, shares: Sequence[Sequence[BucketRange]]
     ) -> list[int | None]:

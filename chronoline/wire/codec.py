@@ -159,7 +159,8 @@ def delivery_to_wire(leased: LeasedMessage) -> pb.Delivery:
 # Outcomes
 
 
-def outcomes_to_wire(outcomes: Iterable[Outcome]) -> list[pb.Outcome]:
+def outcomes_to_wire(outcomes: Iterable[Outcome], *, with_dues: bool = True) -> list[pb.Outcome]:
+    """Outcomes, with the dues that the changes set; those of moves travel beside them."""
     return [
         pb.Outcome(
             id=each.id,
@@ -167,6 +168,9 @@ def outcomes_to_wire(outcomes: Iterable[Outcome]) -> list[pb.Outcome]:
             version=each.version,
             detail=each.detail,
             unknown=each.unknown,
+            due_ms=each.at if with_dues and each.done else 0,
+            retry_after_ms=each.retry_after_ms or 0,
+            warning=each.warning,
         )
         for each in outcomes
     ]
@@ -287,7 +291,7 @@ def write_answer(
 ) -> None:
     """Puts the outcomes of changes into a reply; of moves with the times from which they hold."""
     if operation in _MOVES:
-        reply.moved.outcomes.extend(outcomes_to_wire(outcomes))  # type: ignore[union-attr]  # a consumer's
+        reply.moved.outcomes.extend(outcomes_to_wire(outcomes, with_dues=False))  # type: ignore[union-attr]  # a consumer's
         reply.moved.at_ms.extend(each.at if each.done else 0 for each in outcomes)  # type: ignore[union-attr]  # as above
     else:
         reply.outcomes.outcomes.extend(outcomes_to_wire(outcomes))

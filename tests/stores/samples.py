@@ -132,6 +132,7 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     "select_held": _LOOK,
     "scan_held": _LOOK,
     "select_owned": _LOOK,
+    "count_owned": _LOOK | {"most": 1_000},
     "next_ts": _CELL,
     "forecast": _CELL | _SPAN,
     "scan": _CELL | _SPAN | {"after": "m2"},
@@ -233,6 +234,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "select_held": _LOOK,
     "scan_held": _LOOK,
     "select_owned": _LOOK,
+    "count_owned": _LOOK | {"most": 1_000},
     "next_times": _SHARES,
     "forecast": CELLS | _SPAN,
     "scan": _CELL | _SPAN | {"after": "m2"},
@@ -270,7 +272,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
 _OF_BOTH: dict[str, frozenset[str]] = {
     **dict.fromkeys(["select", "forecast", "scan"], frozenset({"messages_due"})),
     **dict.fromkeys(["select_held", "scan_held"], frozenset({"messages_held"})),
-    "select_owned": frozenset({"messages_owned"}),
+    **dict.fromkeys(["select_owned", "count_owned"], frozenset({"messages_owned"})),
     "dead_letters": frozenset({"messages_dead"}),
     "topics_without_dead_letters": frozenset({"messages_dead"}),
 }

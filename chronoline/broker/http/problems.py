@@ -61,6 +61,7 @@ STATUS_OF_REFUSAL: Mapping[Refusal, HTTPStatus] = {
     Refusal.INVALID: HTTPStatus.BAD_REQUEST,
     Refusal.PAUSED: HTTPStatus.CONFLICT,
     Refusal.BUSY: HTTPStatus.SERVICE_UNAVAILABLE,
+    Refusal.QUOTA: HTTPStatus.TOO_MANY_REQUESTS,
 }
 """The status of a refused change of one message."""
 CODE_OF_STATUS: Mapping[int, str] = {
@@ -144,7 +145,14 @@ def problem_of(error: BaseException) -> ProblemResponse:
     if isinstance(error, Refused):
         outcome = error.outcomes[0]
         refusal = outcome.refusal or Refusal.INVALID
-        return problem_response(STATUS_OF_REFUSAL[refusal], refusal.value, outcome.reason)
+        passes = outcome.retry_after_ms is not None
+        return problem_response(
+            STATUS_OF_REFUSAL[refusal],
+            refusal.value,
+            outcome.reason,
+            kind=FailureKind.TRY_AGAIN if passes else FailureKind.REFUSED,
+            retry_after_ms=outcome.retry_after_ms,
+        )
     if isinstance(error, RequestValidationError):
         return problem_response(
             HTTPStatus.BAD_REQUEST, "invalid_input", _faults_in_words(error.errors())

@@ -47,6 +47,20 @@ class TopicSettingsRequest(RequestBody):
         description="A URL that is called with each message at its due, instead of consumers.",
         examples=["https://example.com/remind"],
     )
+    most_per_s: Whole | None = Field(default=None, description="The most deliveries a second.")
+    most_in_flight: Whole | None = Field(
+        default=None, description="The most messages under a live lease at a time."
+    )
+    spread_ms: Whole | None = Field(
+        default=None,
+        description="A message falls due up to this much later than asked, by the hash of its id.",
+    )
+    group_waiting: Whole | None = Field(
+        default=None, description="The most messages of one producer group on the timeline."
+    )
+    group_creates_per_s: Whole | None = Field(
+        default=None, description="The most creates of one producer group a second."
+    )
 
     def to_settings(self) -> TopicSettings:
         return TopicSettings(**self.model_dump(exclude_none=True))

@@ -357,6 +357,11 @@ class MemoryEngine(Engine[None]):
             topic, lambda each: each.message.producer_group == producer_group, after, limit
         )
 
+    def count_owned(self, topic: Topic, producer_group: str, most: int) -> int:
+        with self._open():
+            live = self._live(topic, topic.all_buckets)
+            return min(most, sum(e.message.producer_group == producer_group for e in live))
+
     def _page(
         self, topic: Topic, wanted: Callable[[Entry], bool], after: str, limit: int
     ) -> list[Message]:

@@ -475,6 +475,14 @@ WHERE m.topic + 0 = %(topic)s AND CASE WHEN m.life = 0 THEN m.producer_group END
     AND m.id || '' > %(after)s
 ORDER BY m.id || '' LIMIT %(limit)s;
 
+-- name: count_owned
+-- The number of messages of a producer group, up to a bound.
+SELECT count(*) FROM (
+    SELECT 1 FROM chronoline.messages m
+    WHERE m.topic + 0 = %(topic)s AND CASE WHEN m.life = 0 THEN m.producer_group END = %(producer_group)s
+    LIMIT %(most)s
+) AS found;
+
 -- name: next_times
 -- The oldest position of each share of the cells.
 SELECT c.share, min(found.ts)

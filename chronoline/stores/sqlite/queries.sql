@@ -310,6 +310,13 @@ FROM messages INDEXED BY messages_owned
 WHERE topic = :topic AND producer_group = :producer_group AND life = 0 AND id > :after
 ORDER BY id LIMIT :limit;
 
+-- name: count_owned
+-- The number of messages of a producer group, up to a bound, from the index alone.
+SELECT count(*) FROM (
+    SELECT 1 FROM messages INDEXED BY messages_owned
+    WHERE topic = :topic AND producer_group = :producer_group AND life = 0 LIMIT :most
+);
+
 -- name: next_ts
 -- The oldest position of a cell.
 SELECT ts FROM messages INDEXED BY messages_due
