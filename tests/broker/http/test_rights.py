@@ -47,6 +47,16 @@ REQUESTS: dict[tuple[str, str], dict[str, Any] | None] = {
 }
 """A valid request for each route; the list of topics has only those that the token may see."""
 _OPEN = {("get", "/livez"), ("get", "/readyz"), ("get", "/v1/topics")}
+_OF_SCHEDULES = {
+    ("get", "/v1/schedules"),
+    ("post", "/v1/schedules"),
+    ("get", "/v1/schedules/{schedule}"),
+    ("delete", "/v1/schedules/{schedule}"),
+    ("get", "/v1/schedules/{schedule}/next"),
+    ("post", "/v1/schedules/{schedule}/pause"),
+    ("post", "/v1/schedules/{schedule}/resume"),
+}
+"""Their rights follow from the topic and the group of each schedule: see `test_schedule_routes.py`."""
 _ALLOWED = {
     RightKind.PRODUCE: "topic create-message messages reschedule cancel-message cancel look body dead "
     "redrive discard",
@@ -100,7 +110,7 @@ def test_every_route_needs_its_right(tmp_path: Path) -> None:
         async with serving(tmp_path, door=Door(tokens)) as served:
             described = (await served.http.get("/openapi.json", headers=admin)).json()["paths"]
             routes = {(method, path) for path, each in described.items() for method in each}
-            assert routes == set(REQUESTS) | _OPEN
+            assert routes == set(REQUESTS) | _OPEN | _OF_SCHEDULES
             for kind, allowed in _ALLOWED.items():
                 await served.http.post("/v1/topics", json={"name": "orders"}, headers=admin)
                 token = tokens.create(kind, Rights.parse([kind]))
