@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from chronoline.broker.auth import Door
 from chronoline.broker.tokens import Tokens
@@ -198,5 +199,41 @@ def test_metrics_need_a_right_to_all_topics(tmp_path: Path) -> None:
                 token = tokens.create(name, Rights.parse([right]))
                 headers = {"authorization": f"Bearer {token}"}
                 assert (await served.http.get("/metrics", headers=headers)).status_code == status
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/v1/topics/orders/counts", 200),
+        ("/v1/topics/orders%2F..%2Fmails/counts", 403),
+        ("/v1/topics/mails/counts", 403),
+        ("/v1/topics/mails%00/counts", 403),
+        ("/v1/topics/ORDERS/counts", 403),
+        ("/v1/topics/*/counts", 403),
+        ("/v1/topics/orders*/counts", 403),
+        ("/v1/topics/orders/../mails/counts", 404),
+        ("/v1/topics/orders;mails/counts", 403),
+        ("//v1/topics/mails/counts", 404),
+        ("/livez/../v1/topics/mails/counts", 404),
+        ("/livez", 200),
+    ],
+)
+def test_tricks_in_paths_open_nothing(tmp_path: Path, path: str, status: int) -> None:
+    async def play() -> None:
+        tokens = Tokens(tmp_path / "tokens.json")
+        admin = {"authorization": f"Bearer {tokens.create('admin')}"}
+        token = tokens.create("a", Rights.parse(["observe:orders"]))
+        async with serving(tmp_path, door=Door(tokens)) as served:
+            for name in ("orders", "mails"):
+                await served.http.post("/v1/topics", json={"name": name}, headers=admin)
+            for shown, expected in ((token, status), ("wrong", 200 if path == "/livez" else 401)):
+                # A client of HTTP would resolve the dots itself.
+                reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+                head = f"GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {shown}\r\n\r\n"
+                writer.write(head.encode())
+                assert int((await reader.readline()).split()[1]) == expected
+                writer.close()
 
     asyncio.run(play())
