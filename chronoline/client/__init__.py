@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from chronoline.client.leases import AsyncLease
     from chronoline.client.messages import DeadLetter, Forecast, Headers, Message, ToSend
     from chronoline.client.outcomes import Outcome, Outcomes
+    from chronoline.client.schedules import Schedule
     from chronoline.client.sync import Client, Lease
     from chronoline.client.tls import Tls
     from chronoline.client.topics import Topic, TopicSettings
@@ -40,6 +41,7 @@ __all__ = [
     "Outcome",
     "Outcomes",
     "Retry",
+    "Schedule",
     "Tls",
     "ToSend",
     "Topic",
@@ -60,6 +62,7 @@ _PLACES = {
     "Outcome": "outcomes",
     "Outcomes": "outcomes",
     "Retry": "worker",
+    "Schedule": "schedules",
     "Tls": "tls",
     "ToSend": "messages",
     "Topic": "topics",

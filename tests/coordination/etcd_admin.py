@@ -36,6 +36,20 @@ async def compact(server: EtcdServer, revision: int) -> None:
         await rpc.KVStub(channel).Compact(request, timeout=_PATIENCE_S)
 
 
+async def make_room(server: EtcdServer) -> None:
+    """Removes the history, gives its space back, and lifts the alarm that the space is used up."""
+    async with admin_channel(server) as channel:
+        read = await rpc.KVStub(channel).Range(rpc.RangeRequest(key=b"x"), timeout=_PATIENCE_S)
+        await compact(server, read.header.revision)
+        maintenance = rpc.MaintenanceStub(channel)
+        await maintenance.Defragment(rpc.DefragmentRequest(), timeout=_PATIENCE_S)
+        for member in (await maintenance.Alarm(rpc.AlarmRequest(), timeout=_PATIENCE_S)).alarms:
+            off = rpc.AlarmRequest(
+                action=rpc.AlarmRequest.DEACTIVATE, memberID=member.memberID, alarm=member.alarm
+            )
+            await maintenance.Alarm(off, timeout=_PATIENCE_S)
+
+
 async def leader_of(members: Sequence[EtcdServer]) -> EtcdServer:
     """The member that leads the others."""
     for member in members:

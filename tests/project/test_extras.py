@@ -62,7 +62,10 @@ ROOMS = {
 NOT_OURS = {
     "pytest": "it loads the plugin itself",
 }
-NOT_IMPORTED = {"pandas": "Spark's Python sources import it"}
+NOT_IMPORTED = {
+    "pandas": "Spark's Python sources import it",
+    "tzdata": "zoneinfo reads its files, where the system has none",
+}
 
 
 # Base install

@@ -69,6 +69,8 @@ class ClientStream(ABC, Generic[Frame, Reply]):
         """`client` is the client whose share of the node its requests take."""
         self._parts = parts
         self._client = client
+        self.count_streams: Callable[[], int] = lambda: 1
+        """Counts the open streams of the broker."""
         self.principal: Principal = ANYBODY
         self.origin = ""
         self.name = ""
@@ -339,7 +341,7 @@ class ClientStream(ABC, Generic[Frame, Reply]):
                 frame_bytes=limits.frame_bytes,
                 batch=limits.batch,
                 credit=limits.credit,
-                ping_interval_ms=limits.ping_interval_ms,
+                ping_interval_ms=self._ping_interval_ms,
                 ping_timeout_ms=limits.ping_timeout_ms,
             ),
             others=self._parts.overseer.others,
@@ -350,11 +352,24 @@ class ClientStream(ABC, Generic[Frame, Reply]):
         ping = frame.ping
         now_us, _ = self._parts.timekeeper.stamp()
         drift = self.measured.pinged(
-            client_us=ping.client_us, round_trip_us=ping.round_trip_us, now_us=now_us
+            client_us=ping.client_us,
+            now_us=now_us,
+            sent_us=ping.sent_us,
+            round_trip_us=ping.round_trip_us,
+            measured_us=ping.measured_us,
         )
         self._busied(ping.busy)
-        pong = pb.Pong(sent_us=ping.sent_us, drift_us=drift.drift_us, drifting=drift.drifting)
+        pong = pb.Pong(
+            sent_us=ping.sent_us,
+            drift_us=drift.drift_us,
+            drifting=drift.drifting,
+            interval_ms=self._ping_interval_ms,
+        )
         self.outbox.put(self.reply_type(seq=frame.seq, pong=pong))
+
+    @property
+    def _ping_interval_ms(self) -> int:
+        return self._parts.limits.ping_interval_of(self.count_streams())
 
     def _busied(self, busy: bool) -> None:
         """The client is busy, or not any more."""

@@ -21,6 +21,7 @@ from chronoline.broker.grpc.client_stream import STOPPING, ClientStream
 from chronoline.broker.grpc.consumer_stream import ConsumerClientStream
 from chronoline.broker.grpc.consumers import ConsumerNames
 from chronoline.broker.grpc.producer_stream import ProducerClientStream
+from chronoline.broker.grpc.schedule_calls import ScheduleCalls
 from chronoline.broker.grpc.unary_calls import UnaryCalls
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.overseer import LocalClients, MoveNotice
@@ -67,12 +68,21 @@ UNARY: dict[str, dict[str, Any]] = {
         "Redrive": pb.RedriveRequest,
         "Discard": pb.DiscardRequest,
     },
+    "chronoline.v1.Schedules": {
+        "PutSchedule": pb.PutScheduleRequest,
+        "GetSchedule": pb.GetScheduleRequest,
+        "ListSchedules": pb.ListSchedulesRequest,
+        "PauseSchedule": pb.ScheduleRef,
+        "ResumeSchedule": pb.ScheduleRef,
+        "DeleteSchedule": pb.ScheduleRef,
+    },
 }
 _ROLES = {
     **dict.fromkeys(
         ("CreateTopic", "DropTopic", "PauseTopic", "ResumeTopic", "ChangeTopic"), "overseer"
     ),
     **dict.fromkeys(UNARY["chronoline.v1.Carrier"], "carrier"),
+    **dict.fromkeys(UNARY["chronoline.v1.Schedules"], "carrier"),
 }
 """The role of the broker that answers a call; every broker answers the others."""
 _LOOK_AFTER_S = 0.5
@@ -140,8 +150,9 @@ class GrpcEdge(AsyncService):
                 ("grpc.max_connection_idle_ms", _IDLE_MS),
             ],
         )
-        calls = UnaryCalls(self._parts)
+        of_messages, of_schedules = UnaryCalls(self._parts), ScheduleCalls(self._parts)
         for service, questions in UNARY.items():
+            calls = of_schedules if service.endswith("Schedules") else of_messages
             handlers = {
                 name: self._question(name, getattr(calls, name), request)
                 for name, request in questions.items()
@@ -280,6 +291,7 @@ class GrpcEdge(AsyncService):
             session.principal = self._principal(shown)
         except (BrokerUnavailable, Unauthenticated, WrongBroker) as error:
             await _abort(context, failure_of(error))
+        session.count_streams = lambda: len(self._sessions)
         session.origin = _address_of(context)
         self._sessions[session] = shown
         try:

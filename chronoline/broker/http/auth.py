@@ -17,6 +17,7 @@ from chronoline.broker.auth import Door, Shown, token_hash
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.body_limit import BoundedBody
 from chronoline.broker.http.problems import problem_of
+from chronoline.broker.http.producer_throttle import ProducerThrottle
 from chronoline.broker.principals import Principal
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import (
@@ -62,6 +63,7 @@ class RequestGuard:
         self._door = door
         self._on_loopback = is_loopback(host)
         self._consumer_paths = consumer_paths
+        self.throttle = ProducerThrottle(parts.metrics, most=parts.limits.connections)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Ids and topics may have any character: the path is split before its segments are decoded.
@@ -79,6 +81,8 @@ class RequestGuard:
 
         async def counted_send(message: Message) -> None:
             nonlocal started
+            if not started and message["type"] == "http.response.start" and partner == "producer":
+                self.throttle.answered(scope, message["status"])
             started = True
             count("out", message)
             await send(message)
@@ -89,6 +93,8 @@ class RequestGuard:
             audit.by(principal.who)
             if headers.get(b"content-encoding", b"").lower() not in _PLAIN:
                 raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, _ENCODED)
+            if partner == "producer":
+                self.throttle.admit(scope)
             client = _client_of(scope, headers)
             with BoundedBody(receive, headers, self._parts, client, count) as body:
                 await body.admit()

@@ -42,6 +42,8 @@ STATUS_OF_CODE: Mapping[str, HTTPStatus] = {
     "coordination_refused": HTTPStatus.BAD_GATEWAY,
     "unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
     "outcome_unknown": HTTPStatus.GATEWAY_TIMEOUT,
+    "schedule_not_found": HTTPStatus.NOT_FOUND,
+    "schedule_exists": HTTPStatus.CONFLICT,
 }
 """The status of a failed request, by the code that gRPC uses too."""
 STATUS_OF_REFUSAL: Mapping[Refusal, HTTPStatus] = {
@@ -147,13 +149,13 @@ def problem_of(error: BaseException) -> ProblemResponse:
     if isinstance(error, Refused):
         outcome = error.outcomes[0]
         refusal = outcome.refusal or Refusal.INVALID
-        passes = outcome.retry_after_ms is not None
+        passes = error.retry_after_ms is not None
         return problem_response(
             STATUS_OF_REFUSAL[refusal],
             refusal.value,
             outcome.reason,
             kind=FailureKind.TRY_AGAIN if passes else FailureKind.REFUSED,
-            retry_after_ms=outcome.retry_after_ms,
+            retry_after_ms=error.retry_after_ms,
         )
     if isinstance(error, RequestValidationError):
         return problem_response(

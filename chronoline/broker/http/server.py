@@ -24,6 +24,7 @@ from chronoline.broker.http.dead_letter_routes import DeadLetterRoutes
 from chronoline.broker.http.message_routes import MessageRoutes
 from chronoline.broker.http.poller import Pollers
 from chronoline.broker.http.problems import ProblemResponse, problem_of
+from chronoline.broker.http.schedule_routes import ScheduleRoutes
 from chronoline.broker.http.topic_routes import TopicRoutes
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.topics import TopicsByName
@@ -53,6 +54,7 @@ class HttpEdge(AsyncService):
         self._backlog = Backlog(parts.access, parts.topics, parts.clock, parts.metrics)
         self._pollers = Pollers(parts)
         self._admin = AdminRoutes(parts, self._backlog)
+        self._guard: RequestGuard | None = None
         self._server: _UvicornServer | None = None
         self._serving: asyncio.Task[None] | None = None
         self.port = port
@@ -61,6 +63,11 @@ class HttpEdge(AsyncService):
     def connections(self) -> int:
         """The number of open connections."""
         return 0 if self._server is None else len(self._server.server_state.connections)
+
+    @property
+    def throttled_producers(self) -> list[str]:
+        """The addresses of connections most of whose requests are invalid."""
+        return [] if self._guard is None else self._guard.throttle.throttled()
 
     async def _start(self) -> None:
         """Raises `InvalidInput` if it cannot listen at the address."""
@@ -106,13 +113,15 @@ class HttpEdge(AsyncService):
                 MessageRoutes(parts, topics).router(),
                 ConsumerRoutes(parts, topics, self._pollers).router(),
                 DeadLetterRoutes(parts, topics).router(),
+                ScheduleRoutes(parts, topics).router(),
                 self._admin.router(),
                 self._admin.root_router(),
             ],
             parts.member.check_role,
         )
+        self._guard = RequestGuard(app, parts, self._door, host=host, consumer_paths=CONSUMER_PATHS)
         return uvicorn.Config(
-            RequestGuard(app, parts, self._door, host=host, consumer_paths=CONSUMER_PATHS),
+            self._guard,
             http=_connection_type(listener, parts.metrics),
             ws="none",
             lifespan="off",
