@@ -43,21 +43,35 @@ REQUESTS: dict[tuple[str, str], dict[str, Any] | None] = {
     ("get", "/v1/topics/{topic}/dead"): None,
     ("post", "/v1/topics/{topic}/dead/redrive"): {"ids": ["a"]},
     ("post", "/v1/topics/{topic}/dead/discard"): {"ids": ["a"]},
+    ("post", "/v1/schedules"): {
+        "name": "s",
+        "topic": "orders",
+        "every": "1h",
+        "if_exists": "replace",
+    },
+    ("get", "/v1/schedules/{schedule}"): None,
+    ("get", "/v1/schedules/{schedule}/next"): None,
+    ("post", "/v1/schedules/{schedule}/pause"): None,
+    ("post", "/v1/schedules/{schedule}/resume"): None,
+    ("delete", "/v1/schedules/{schedule}"): None,
     ("get", "/v1/info"): None,
     ("get", "/metrics"): None,
 }
 """A valid request for each route; the list of topics has only those that the token may see."""
-_OPEN = {("get", "/livez"), ("get", "/readyz"), ("get", "/v1/topics")}
+_OPEN = {("get", "/livez"), ("get", "/readyz"), ("get", "/v1/topics"), ("get", "/v1/schedules")}
 _ALLOWED = {
     RightKind.PRODUCE: "topic create-message messages reschedule cancel-message cancel look body dead "
-    "redrive discard",
+    "redrive discard schedule show-schedule next-times pause-schedule resume-schedule delete-schedule",
     RightKind.CONSUME: "topic receive ack extend release retry bury",
-    RightKind.OBSERVE: "topic look counts forecast dead info metrics",
+    RightKind.OBSERVE: "topic look counts forecast dead show-schedule next-times info metrics",
     RightKind.ADMINISTER: "create topic drop change pause resume look counts forecast dead "
-    "redrive discard info metrics",
+    "redrive discard schedule show-schedule next-times pause-schedule resume-schedule delete-schedule "
+    "info metrics",
     RightKind.TIMERS: "",
     RightKind.NODE: "",
 }
+_LAST = "_ delete-schedule drop"
+"""The routes that are asked last, in this order."""
 _NAMES = dict(
     zip(
         REQUESTS,
@@ -86,6 +100,12 @@ _NAMES = dict(
             "dead",
             "redrive",
             "discard",
+            "schedule",
+            "show-schedule",
+            "next-times",
+            "pause-schedule",
+            "resume-schedule",
+            "delete-schedule",
             "info",
             "metrics",
         ],
@@ -104,11 +124,13 @@ def test_every_route_needs_its_right(tmp_path: Path) -> None:
             assert routes == set(REQUESTS) | _OPEN
             for kind, allowed in _ALLOWED.items():
                 await served.http.post("/v1/topics", json={"name": "orders"}, headers=admin)
+                schedule = REQUESTS["post", "/v1/schedules"]
+                await served.http.post("/v1/schedules", json=schedule, headers=admin)
                 token = tokens.create(kind, Rights.parse([kind]))
                 headers = {"authorization": f"Bearer {token}"}
                 found = {
                     _NAMES[route]
-                    for route in sorted(REQUESTS, key=lambda each: _NAMES[each] == "drop")
+                    for route in sorted(REQUESTS, key=lambda each: _LAST.find(_NAMES[each]))
                     if await _is_allowed(served.http, route, headers)
                 }
                 assert found == set(allowed.split()), kind
@@ -120,8 +142,11 @@ async def _is_allowed(
     http: httpx.AsyncClient, route: tuple[str, str], headers: dict[str, str]
 ) -> bool:
     method, path = route
-    url = path.format(topic="orders", id="a")
+    url = path.format(topic="orders", id="a", schedule="s")
     answer = await http.request(method, url, json=REQUESTS[route], headers=headers)
+    if answer.status_code == httpx.codes.NOT_FOUND and "/schedules/" in path:
+        check(answer, 404, "schedule_not_found")  # it is hidden
+        return False
     if answer.status_code == httpx.codes.FORBIDDEN:
         check(answer, 403, answer.json()["code"])
         return bool(answer.json()["code"] != "forbidden")
