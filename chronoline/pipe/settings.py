@@ -459,6 +459,12 @@ def topic_settings(settings: PipeSettings) -> TopicSettings:
 
 def fixed_problem(settings: PipeSettings, topic: Topic) -> str | None:
     """Describes the first setting that differs from an existing timeline and is fixed there."""
+    for limit in ("most_per_s", "most_in_flight"):
+        if (most := getattr(topic.settings, limit)) is not None:
+            return (
+                f"the timeline {topic.name!r} has {limit} = {most}, which brokers keep and a pipe does not: "
+                "name another pipe"
+            )
     if topic.settings.target is not None:
         return (
             f"the timeline {topic.name!r} has a target, which gets its messages; name another pipe"
