@@ -32,6 +32,7 @@ from chronoline.client.messages import DeadLetter, Forecast, Headers, Message, T
 from chronoline.client.outcomes import Outcomes
 from chronoline.client.schedules import Schedule
 from chronoline.client.times import Delay
+from chronoline.client.tls import Tls
 from chronoline.client.topics import Topic, TopicSettings
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header
 from chronoline.runtime.service import Closable

@@ -9,9 +9,10 @@ from chronoline.broker.schedules import ShownSchedule, not_found
 from chronoline.core.errors import Forbidden, TopicNotFound
 from chronoline.core.message import DeadLetter, Message
 from chronoline.core.permissions import Actor, Consumer, Producer, System
-from chronoline.core.rights import ALL_RIGHTS, RightKind, Rights
+from chronoline.core.rights import ALL_RIGHTS, EVERY_TOPIC, RightKind, Rights
 from chronoline.core.schedule import Schedule
 from chronoline.core.topic import Topic
+from chronoline.runtime import audit
 
 if TYPE_CHECKING:
     from chronoline.broker.carrier import Carrier
@@ -24,10 +25,20 @@ class Principal:
     """A client that was let in."""
 
     name: str = ""
-    """The name of its token; empty on a node that requires none."""
+    """The name of its token or certificate, or the subject of its JWT; empty on a node that requires none."""
     rights: Rights = ALL_RIGHTS
+    kind: str = "token"
+    """Its proof: token, jwt or certificate."""
+
+    @property
+    def who(self) -> str:
+        """How the audit trail calls it."""
+        return f"{self.kind} {self.name}" if self.name else "anybody"
 
     def may(self, kind: RightKind, topic: str | None = None, name: str | None = None) -> bool:
+        """Whether it has a right. A request that asks for `administer` is an administrative act."""
+        if kind is RightKind.ADMINISTER:
+            audit.note(None if topic == EVERY_TOPIC else topic)
         return self.rights.allows(kind, topic, name)
 
     def check(self, kind: RightKind, topic: str | None = None, name: str | None = None) -> None:
@@ -40,8 +51,13 @@ class Principal:
         if not self.rights.touches(topic):
             raise self._forbidden(f"to topic {topic!r}, of any kind")
 
+    def check_touches_any(self) -> None:
+        """Raises `Forbidden` for rights that concern no topic, such as those of timers."""
+        if not self.rights.touches():
+            raise self._forbidden("to any topic")
+
     def _forbidden(self, missing: str) -> Forbidden:
-        who = f"the token {self.name!r}" if self.name else "the token"
+        who = f"the {self.kind} {self.name!r}" if self.name else "the token"
         return Forbidden(
             f"{who} does not have the right {missing}; nothing was changed. An administrator of the node "
             "gives it: `chronoline token create NAME --right …`"
@@ -108,7 +124,8 @@ async def visible_letters(
 def letter_group(principal: Principal, topic: str, group: str) -> str:
     """The producer group whose dead letters a principal may change; empty for those of all groups.
 
-    Raises `Forbidden`. Administrators change any; producers name the group as which they may produce.
+    Raises `Forbidden`. Administrators change any; producers name the group as which they may produce. For
+    both it is an administrative act: what is discarded is gone.
     """
     if principal.may(RightKind.ADMINISTER, topic):
         return ""

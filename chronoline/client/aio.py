@@ -32,6 +32,7 @@ from chronoline.client.renewal import renew
 from chronoline.client.requests import RequestKind
 from chronoline.client.schedules import Schedule, recurrence_of
 from chronoline.client.times import Delay, check_count, duration_ms, lease_length_ms, when
+from chronoline.client.tls import Tls
 from chronoline.client.topics import Topic, TopicSettings, settings_in_ms
 from chronoline.core.change import Change
 from chronoline.core.errors import InvalidInput, TopicNotFound
@@ -82,12 +83,13 @@ class AsyncClient:
         *,
         token: str | None = None,
         producer_group: str = DEFAULT_PRODUCER_GROUP,
-        tls: bool | str | Path = False,
+        tls: bool | str | Path | Tls = False,
         insecure: bool = False,
         timeout: Delay = DEFAULT_TIMEOUT_S,
         rack: str = "",
     ) -> None:
-        """`producer_group` owns the sent messages. `tls` is true, or the authority to trust (PEM).
+        """`producer_group` owns the sent messages. `tls` is true, the authority to trust (PEM), or
+        `Tls`, with the certificate of the client.
 
         Without TLS it sends a token to this machine only, unless `insecure` (or `CHRONOLINE_INSECURE=1`)
         declares the network trusted. `rack` says where the client runs: its brokers are those of the same
@@ -102,7 +104,7 @@ class AsyncClient:
         self._brokers = Brokers(
             address,
             token,
-            Path(tls) if isinstance(tls, str | Path) else tls,
+            tls,
             insecure=insecure,
             rack=rack,
         )

@@ -324,6 +324,24 @@ def test_too_large_frame_ends_only_its_stream(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_compressed_frame_is_inflated_to_the_bound_alone(tmp_path: Path) -> None:
+    async def play() -> None:
+        limits = Limits(frame_bytes=64 * KIB)
+        async with (
+            running(tmp_path, limits=limits) as broker,
+            aio.insecure_channel(broker.address) as channel,
+        ):
+            call: Any = channel.unary_unary("/chronoline.v1.Overseer/GetTopic")
+            bomb = pb.GetTopicRequest(name="a" * 3_000_000).SerializeToString()
+            with pytest.raises(
+                aio.AioRpcError, match="Decompressed message larger than max"
+            ) as refused:
+                await call(bomb, compression=grpc.Compression.Gzip)
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    asyncio.run(play())
+
+
 def test_bodies_beyond_one_answer_are_refused(tmp_path: Path) -> None:
     async def play() -> None:
         limits = Limits(frame_bytes=64 * KIB)

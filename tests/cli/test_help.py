@@ -34,6 +34,7 @@ OF_A_BROKER = {
 }
 OF_A_NODE = {
     ("config", "show"),
+    ("doctor",),
     *(
         ("timers", name)
         for name in (

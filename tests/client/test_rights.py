@@ -77,6 +77,17 @@ def test_consumer_id_cannot_be_claimed_without_the_right(client_with: MakeClient
         consumer.send("orders", b"x")
 
 
+def test_token_of_another_topic_disconnects_no_consumer(client_with: MakeClient) -> None:
+    leases = client_with("consume:orders").consume("orders", consumer="worker-1", prefetch=1)
+    client_with("produce:orders").send("orders", b"x", id="a")
+    assert next(leases).id == "a"
+    client_with("produce:mails").send("mails", b"x", id="b")
+    stranger = client_with("consume:mails").consume("mails", consumer="worker-1")
+    assert next(stranger).id == "b"
+    client_with("produce:orders").send("orders", b"x", id="c")
+    assert next(leases).id == "c"
+
+
 def test_observer_reads_and_changes_nothing(client_with: MakeClient) -> None:
     client_with("produce:orders").send("orders", b"x", id="a", delay=60)
     client = client_with("observe:orders")

@@ -16,12 +16,13 @@ _PATIENCE_S = 30
 
 @asynccontextmanager
 async def admin_channel(
-    server: EtcdServer, ca: Path | None = None
+    server: EtcdServer, ca: Path | None = None, key: Path | None = None
 ) -> AsyncIterator[grpc.aio.Channel]:
     if ca is None:
         channel = grpc.aio.insecure_channel(server.address)
     else:
-        credentials = grpc.ssl_channel_credentials(ca.read_bytes())
+        shown = (None, None) if key is None else (key.read_bytes(), ca.read_bytes())
+        credentials = grpc.ssl_channel_credentials(ca.read_bytes(), *shown)
         channel = grpc.aio.secure_channel(server.address, credentials)
     async with channel:
         await channel.channel_ready()
@@ -60,9 +61,12 @@ async def leader_of(members: Sequence[EtcdServer]) -> EtcdServer:
     raise AssertionError("no member leads")
 
 
-async def enable_auth(server: EtcdServer, ca: Path, password: str) -> None:
-    """From now on root may use it, and "reader" may read below guarded/, both with this password."""
-    async with admin_channel(server, ca) as channel:
+async def enable_auth(server: EtcdServer, ca: Path, key: Path, password: str) -> None:
+    """From now on root may use it, and "reader" may read below guarded/, both with this password.
+
+    `ca` is its own authority, and is shown as the certificate of the client too.
+    """
+    async with admin_channel(server, ca, key) as channel:
         auth = rpc.AuthStub(channel)
         await auth.UserAdd(rpc.AuthUserAddRequest(name="root", password=password))
         await auth.RoleAdd(rpc.AuthRoleAddRequest(name="root"))

@@ -14,6 +14,7 @@ from chronoline.core.errors import InvalidInput
 from chronoline.node.settings import (
     BROKER_ROLES,
     CallbacksTable,
+    JwtTable,
     LimitsTable,
     Listener,
     NodeSettings,
@@ -345,9 +346,10 @@ def test_no_password_is_shown() -> None:
 
 def test_documentation_has_every_setting_with_its_default() -> None:
     rows = _documented("broker.md")
-    tables = {"limits", "quotas", "replication", "callbacks"}
+    tables = {"limits", "quotas", "replication", "callbacks", "jwt"}
     expected = set(NodeSettings.model_fields) - {*tables, "timers"}
     expected |= {f"limits.{name}" for name in LimitsTable.model_fields}
+    expected |= {f"jwt.{name}" for name in JwtTable.model_fields}
     assert set(rows) == expected | {f"quotas.{name}" for name in QuotasTable.model_fields}
     for name, value in asdict(Limits()).items():
         shown = rows[f"limits.{name}"].strip("`")

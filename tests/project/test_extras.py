@@ -46,7 +46,7 @@ PIPE_COMMANDS = (
 )
 COMMANDS = (*ANSWERED, *REFUSED, *PIPE_COMMANDS)
 ROOMS = {
-    "broker": {"server"},
+    "broker": {"jwt", "server"},
     "callbacks": {"server"},
     "cli": {"server", "spark"},
     "coordination": {"cluster"},

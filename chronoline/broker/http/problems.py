@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from chronoline.core.errors import OutcomeUnknown, Refused
 from chronoline.core.outcome import Refusal
+from chronoline.runtime import audit
 from chronoline.wire.codes import FailureKind, failure_of
 
 MEDIA_TYPE = "application/problem+json"
@@ -125,6 +126,7 @@ def problem_response(
     headers: Mapping[str, str] | None = None,
 ) -> ProblemResponse:
     """The response with a problem. `Retry-After` is in whole seconds, rounded up."""
+    audit.refused(code)
     problem = Problem(
         type=f"urn:chronoline:problem:{code}",
         title=code.replace("_", " ").capitalize(),

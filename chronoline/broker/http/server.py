@@ -18,7 +18,7 @@ from chronoline.broker.backlog import Backlog
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.admin_routes import AdminRoutes
 from chronoline.broker.http.app import new_app
-from chronoline.broker.http.auth import RequestGuard
+from chronoline.broker.http.auth import CERTIFICATE, RequestGuard
 from chronoline.broker.http.consumer_routes import CONSUMER_PATHS, ConsumerRoutes
 from chronoline.broker.http.dead_letter_routes import DeadLetterRoutes
 from chronoline.broker.http.message_routes import MessageRoutes
@@ -31,6 +31,7 @@ from chronoline.broker.topics import TopicsByName
 from chronoline.core.errors import InvalidInput, TooMuch
 from chronoline.runtime.listener import CappedListener, listen
 from chronoline.runtime.service import AsyncService
+from chronoline.runtime.tls import certificate_names
 
 _KEEP_ALIVE_S = 75
 """A connection without a request is closed after this time."""
@@ -157,6 +158,8 @@ def _connection_type(listener: CappedListener, metrics: BrokerMetrics) -> type[H
 
     A client has to send a request, and to read its answer: a connection without progress is closed.
 
+    The names of the client's certificate go into the state of its requests (`app_state`), for the guard.
+
     Public means cover the time-out of idle connections (`timeout_keep_alive`), the size of a header
     (`h11_max_incomplete_event_size`) and the calls of asyncio (`connection_made`, `data_received`,
     `pause_writing`, …). Three things have none, which is why this is a subclass of `H11Protocol`:
@@ -177,6 +180,8 @@ def _connection_type(listener: CappedListener, metrics: BrokerMetrics) -> type[H
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
             super().connection_made(transport)
+            names = certificate_names(transport.get_extra_info("peercert"))
+            self.app_state = {**self.app_state, CERTIFICATE: names}
             peer: socket.socket = transport.get_extra_info("socket")
             self.descriptor = peer.fileno()
             if listener.is_over:
