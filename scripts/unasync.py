@@ -30,7 +30,9 @@ from chronoline.client.event_loop import Home, run_in
 from chronoline.client.leases import AsyncLease
 from chronoline.client.messages import DeadLetter, Forecast, Headers, Message, ToSend
 from chronoline.client.outcomes import Outcomes
+from chronoline.client.schedules import Schedule
 from chronoline.client.times import Delay
+from chronoline.client.tls import Tls
 from chronoline.client.topics import Topic, TopicSettings
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header
 from chronoline.runtime.service import Closable
@@ -154,6 +156,8 @@ def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 def _passed_on(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     positional = [each.arg for each in node.args.args[1:]]
     named = [f"{each.arg}={each.arg}" for each in node.args.kwonlyargs]
+    if node.args.kwarg is not None:
+        named.append(f"**{node.args.kwarg.arg}")
     return ", ".join([*positional, *named])
 
 

@@ -46,16 +46,41 @@ FAMILIES: Mapping[str, Family] = {
     "topic_available_messages_count": Family(
         ("topic",), "Messages that are due and not leased.", True
     ),
+    "topic_dead_letters_count": Family(
+        ("topic",),
+        "Dead letters in the store; of more than 1,000 the first 1,000 are counted.",
+        True,
+    ),
     "topic_waiting_messages_count_bucket": Family(
         ("topic", "le"), "Messages that fall due within `le` seconds.", True
     ),
     "topic_leases_count": Family(("op", "topic"), "Granted and extended leases."),
+    "topic_reservations_count": Family(
+        ("found", "topic"),
+        "Reservations for a consumer, by whether they found messages: yes or no.",
+    ),
     "topic_leases_errors": Family(("op", "topic"), "Refused and failed leases."),
     "topic_leases_body_total_bytes": Family(
         ("topic",), "Bodies, keys and headers of leased messages."
     ),
+    "topic_paused": Family(("topic",), "1 while the topic is paused.", True),
     "topic_target_calls_count": Family(
         ("outcome", "topic"), "Calls of the targets of topics, by outcome."
+    ),
+    "topic_throttled_count": Family(
+        ("limit", "topic"), "How often a limit of the topic held its deliveries up."
+    ),
+    "topic_throttled_duration_ms": Family(
+        ("limit", "topic"), "How long limits of the topic held its deliveries up in all."
+    ),
+    "topic_quota_refused_count": Family(
+        ("group", "quota", "topic"), "Creates that the quota of a producer group refused."
+    ),
+    "topic_crowded_count": Family(
+        ("topic",), "Messages created in a second that is fuller than the topic can deliver."
+    ),
+    "topic_schedule_occurrences_count": Family(
+        ("outcome", "topic"), "Occurrences of schedules that were created, or refused."
     ),
     "broker_commands_count": Family(("command", "topic"), "Commands of clients."),
     "broker_commands_errors": Family(("command", "topic"), "Failed commands of clients."),
@@ -64,6 +89,9 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "broker_under_way_bytes": Family(
         (), "Bytes of unanswered requests of all clients, as limits.node_bytes counts them.", True
+    ),
+    "broker_data_free_bytes": Family(
+        (), "Free bytes on the file system of the node's folder.", True
     ),
     "broker_shortages_count": Family(
         ("resource",), "How often the process ran short of descriptors, memory, ports or threads."
@@ -74,6 +102,7 @@ FAMILIES: Mapping[str, Family] = {
     "broker_active_timedrifts_seconds_avg": Family(
         ("target", "topic"), "The average offset of clocks.", True
     ),
+    "broker_ready": Family((), "1 while the broker is ready, as /readyz says, else 0.", True),
     "broker_degradation_state": Family(
         ("type", "topic"), "1 while the broker is degraded, by reason.", True
     ),
@@ -115,6 +144,11 @@ _QUERIES: Mapping[str, tuple[str, str, str]] = {
     "purge": ("delete", "range", "all"),
     "create_topic": ("create", "lookup", "all"),
     "drop_topic": ("delete", "lookup", "all"),
+    "put_schedule": ("create", "lookup", "all"),
+    "delete_schedule": ("delete", "lookup", "all"),
+    "step_schedules": ("create", "range", "all"),
+    "due_schedules": ("read", "range", "all"),
+    "next_schedule": ("read", "range", "all"),
 }
 _OTHER_QUERY = ("read", "lookup", "all")
 _COUNTED: Mapping[str, tuple[str, str]] = {
@@ -240,7 +274,9 @@ class BrokerMetrics(Collector):
         if done < len(outcomes):
             self.add(f"{family}_errors", (op, topic), len(outcomes) - done)
 
-    def leased(self, topic: str, grant: Grant) -> None:
+    def reserved(self, topic: str, grant: Grant) -> None:
+        """Counts a reservation for a consumer, and its leases."""
+        self.add("topic_reservations_count", ("yes" if grant.leased else "no", topic))
         self.add("topic_leases_count", ("create", topic), len(grant.leased))
         size = sum(each.content_bytes for each in grant.leased)
         self.add("topic_leases_body_total_bytes", (topic,), size)

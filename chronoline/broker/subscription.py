@@ -29,6 +29,7 @@ _SPARE = 4
 """The next messages may be larger than the largest recent one by this factor."""
 _BUNDLE_MS = 15
 """Messages that fall due within this time after a message leave with it, in one frame."""
+_REACH_STEP_MS = 50
 NO_BUCKETS = BucketRange(0, 0)
 HeldVersions = Mapping[str, Container[int]]
 """The leases that a consumer says it holds: by id, the versions that are its own."""
@@ -115,6 +116,8 @@ class Subscription(Delivery):
         """Its share, with backups."""
         self._member = TopicMember(receiver.name, rack=receiver.rack)
         self._busy_member = self._member._replace(busy=True)
+        self.piped = False
+        """Whether a pipe fires the topic, which is one of the reasons of a pause."""
         self.joined = False
         """Whether its live leases are known. Before that nothing is reserved or pushed, because it could not
         tell new leases from old ones."""
@@ -131,6 +134,12 @@ class Subscription(Delivery):
     def share(self) -> BucketRange:
         """The first of its own ranges, for display."""
         return self.ranges[0] if self.ranges else NO_BUCKETS
+
+    def topic_changed(self, topic: Topic) -> None:
+        """The topic has other settings."""
+        self.topic = topic
+        self._largest_bytes = topic.settings.largest_body_bytes + MAX_KEY_BYTES + MAX_HEADER_BYTES
+        self.agenda.largest_bytes = self._largest_bytes
 
     def changed(self) -> None:
         """Wakes the loader: work for this consumer may be due earlier than planned."""
@@ -162,6 +171,7 @@ class Subscription(Delivery):
     def reserve_at(self, now_ms: int) -> int | None:
         """When to reserve for it next. A message that leaves early must be reserved earlier."""
         leaves_ms = self.receiver.advance_ms + 2 * _BUNDLE_MS
+        leaves_ms += -leaves_ms % _REACH_STEP_MS  # those with the same reach share a reservation
         self.agenda.reserve_ahead_ms = max(DEFAULT_RESERVE_AHEAD_MS, leaves_ms)
         return super().reserve_at(now_ms)
 
@@ -172,10 +182,10 @@ class Subscription(Delivery):
             expected = max(_SPARE * max(sizes), self.agenda.largest_bytes // 2)
             self.agenda.largest_bytes = min(expected, self._largest_bytes)
 
-    def take_due(self, now_ms: int) -> list[LeasedMessage]:
-        """The messages that leave now, in order of `due`."""
+    def take_due(self, now_ms: int, most: int | None = None) -> list[LeasedMessage]:
+        """The messages that leave now, in order of `due`, at most this number."""
         advance_ms = self.receiver.advance_ms
-        ready = self.deliver(now_ms, ahead_ms=advance_ms + _BUNDLE_MS if advance_ms else 0)
+        ready = self.deliver(now_ms, most, ahead_ms=advance_ms + _BUNDLE_MS if advance_ms else 0)
         self.add_credit(0, now_ms)
         return ready
 

@@ -79,6 +79,7 @@ _COMMANDS = {
     },
     "forecast": _ours("forecast", "forecast", _BASE, _MESSAGES),
     "dead": _ours("dead", "app", _BASE, _MESSAGES),
+    "schedule": _ours("schedules", "app", _BASE, _MESSAGES),
 }
 
 

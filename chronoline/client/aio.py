@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -19,34 +22,44 @@ from chronoline.client.messages import (
     Headers,
     Message,
     ToSend,
+    content_of,
+    describe_send,
     outgoing_messages,
 )
 from chronoline.client.outcomes import Outcome, Outcomes, outcomes_from_wire
 from chronoline.client.producer_stream import ProducerStream
 from chronoline.client.renewal import renew
 from chronoline.client.requests import RequestKind
+from chronoline.client.schedules import Schedule, recurrence_of
 from chronoline.client.times import Delay, check_count, duration_ms, lease_length_ms, when
-from chronoline.client.topics import Topic, TopicSettings
+from chronoline.client.tls import Tls
+from chronoline.client.topics import Topic, TopicSettings, settings_in_ms
 from chronoline.core.change import Change
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.limits import id_problem, name_problem
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After
 from chronoline.core.outcome import raise_for_refused
 from chronoline.core.permissions import Operation
+from chronoline.core.schedule import CatchUpRule, check_schedule, check_schedule_name
+from chronoline.core.schedule import Schedule as CoreSchedule
 from chronoline.runtime.bounded_cache import BoundedCache
 from chronoline.runtime.tasks import TaskSet
 from chronoline.runtime.timestamps import to_ms
-from chronoline.wire.codec import settings_to_wire, topic_from_wire
+from chronoline.runtime.traces import TraceStep, span_of
+from chronoline.wire.codec import schedule_to_wire, settings_to_wire, topic_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["AsyncClient", "DeadLetter", "Forecast", "Headers", "Message", "Outcomes", "ToSend"]
 
 DEFAULT_TIMEOUT_S = 30.0
 DEFAULT_PREFETCH = 16
 _PAGE_IDS = 1_000
+_WARN_EVERY_S = 60.0
 _MOST_TOPICS = 10_000
 """The topics whose uids are remembered; others are asked for again."""
 
@@ -70,12 +83,13 @@ class AsyncClient:
         *,
         token: str | None = None,
         producer_group: str = DEFAULT_PRODUCER_GROUP,
-        tls: bool | str | Path = False,
+        tls: bool | str | Path | Tls = False,
         insecure: bool = False,
         timeout: Delay = DEFAULT_TIMEOUT_S,
         rack: str = "",
     ) -> None:
-        """`producer_group` owns the sent messages. `tls` is true, or the authority to trust (PEM).
+        """`producer_group` owns the sent messages. `tls` is true, the authority to trust (PEM), or
+        `Tls`, with the certificate of the client.
 
         Without TLS it sends a token to this machine only, unless `insecure` (or `CHRONOLINE_INSECURE=1`)
         declares the network trusted. `rack` says where the client runs: its brokers are those of the same
@@ -90,7 +104,7 @@ class AsyncClient:
         self._brokers = Brokers(
             address,
             token,
-            Path(tls) if isinstance(tls, str | Path) else tls,
+            tls,
             insecure=insecure,
             rack=rack,
         )
@@ -99,6 +113,8 @@ class AsyncClient:
         self._consumers: dict[ConsumerStream, asyncio.Task[None]] = {}
         self._lingering = TaskSet()
         self._topics: BoundedCache[str, Topic] = BoundedCache(_MOST_TOPICS)
+        # By topic: no warning is logged before this moment.
+        self._warn_again_s: dict[str, float] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -159,6 +175,51 @@ class AsyncClient:
         done = await self._ask("Overseer/DropTopic", asked, pb.Dropped, repeatable=False)
         return bool(done.dropped)
 
+    async def pause_topic(self, name: str, *, reason: str = "") -> Topic:
+        """Pauses a topic: consumers get nothing until it is resumed, and producers may send.
+
+        Consumers stay connected, and settle what they hold. A topic that is paused already stays so since
+        then, with the new reason.
+        """
+        return await self._change_topic(
+            name, "PauseTopic", lambda uid: pb.PauseTopicRequest(uid=uid, reason=reason)
+        )
+
+    async def resume_topic(self, name: str) -> Topic:
+        """Ends the pause of a topic."""
+        return await self._change_topic(name, "ResumeTopic", lambda uid: pb.TopicRef(uid=uid))
+
+    async def change_topic(
+        self, name: str, *, revision: int | None = None, **settings: Any
+    ) -> Topic:
+        """Changes settings of a topic while it runs; the others stay as they are.
+
+        They have the names of `TopicSettings`; None removes an optional one. With a `revision` the topic
+        must have it: raises `TopicChanged` if another changed it meanwhile. Raises `InvalidInput` for
+        settings that cannot change, with the reason.
+        """
+        changed, unset = settings_in_ms(settings)
+        try:
+            wire = pb.TopicSettings(**changed)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"topic settings: {error}") from None
+        return await self._change_topic(
+            name,
+            "ChangeTopic",
+            lambda uid: pb.ChangeTopicRequest(
+                uid=uid, revision=revision, settings=wire, unset=unset
+            ),
+            repeatable=revision is None,
+        )
+
+    async def _change_topic(
+        self, name: str, method: str, asked: Callable[[int], Any], *, repeatable: bool = True
+    ) -> Topic:
+        changed = await self._ask_of(
+            name, f"Overseer/{method}", asked, pb.Topic, repeatable=repeatable
+        )
+        return self._remember(name, changed)
+
     # Sending
 
     async def send(
@@ -176,6 +237,8 @@ class AsyncClient:
         if_exists: str = "refuse",
     ) -> str:
         """Puts one message on a timeline and returns its id. Raises `Refused` if it was refused.
+
+        Of a refusal that passes, such as a used up quota, the error's `retry_after` says when to try again.
 
         `due` is a moment with its zone, `delay` seconds or a timedelta, from when the broker reads it;
         without either it is served at once. `json` is written as JSON, and so is a pydantic model as `body`.
@@ -200,13 +263,31 @@ class AsyncClient:
         """Puts messages on a timeline, in as few frames as possible; returns an outcome for each.
 
         They are not one transaction: each is done or refused by itself. An invalid message raises
-        `InvalidInput`, and nothing is sent.
+        `InvalidInput`, and nothing is sent. The first message of each moment that is fuller than the topic
+        can deliver has a `warning`, which is logged too, at most once a minute for a topic.
         """
         if if_exists not in ("refuse", "replace"):
             raise InvalidInput(f'if_exists must be "refuse" or "replace", not {if_exists!r}')
-        outgoing = outgoing_messages(messages)
         replace = if_exists == "replace"
-        return Outcomes(await self._request(topic, Operation.CREATE, outgoing, replace=replace))
+        with span_of(TraceStep.SEND, str(topic), dict) as span:
+            outgoing = outgoing_messages(messages)
+            outcomes = await self._request(topic, Operation.CREATE, outgoing, replace=replace)
+            if span is not None:
+                describe_send(span, outgoing, outcomes)
+        self._log_warnings(topic, outcomes)
+        return Outcomes(outcomes)
+
+    def _log_warnings(self, topic: str, outcomes: Sequence[Outcome]) -> None:
+        warning = next((each.warning for each in outcomes if each.warning), None)
+        if warning is None:
+            return
+        now_s = time.monotonic()
+        if now_s >= self._warn_again_s.get(topic, now_s):
+            self._warn_again_s = {
+                topic: at for topic, at in self._warn_again_s.items() if at > now_s
+            }
+            self._warn_again_s[topic] = now_s + _WARN_EVERY_S
+            logger.warning("%s", warning, extra={"action": "crowded", "topic": topic})
 
     async def reschedule(
         self, topic: str, id: str, *, due: datetime | None = None, delay: Delay | None = None
@@ -336,6 +417,104 @@ class AsyncClient:
                 topic_uid=uid, ids=page, producer_group=self._producer.name
             ),
         )
+
+    # Schedules
+
+    async def create_schedule(  # noqa: PLR0913 - a recurrence and a message
+        self,
+        name: str,
+        topic: str,
+        body: bytes | str | BaseModel | None = b"",
+        *,
+        json: Any = None,
+        cron: str | None = None,
+        zone: str | None = None,
+        every: Delay | None = None,
+        start: datetime | None = None,
+        catch_up: str = "one",
+        key: bytes | None = None,
+        headers: Headers = (),
+        if_exists: str = "refuse",
+        dry_run: bool = False,
+        times: int = 0,
+    ) -> Schedule:
+        """Sends a message again and again: by a cron expression in a time zone, or at an interval.
+
+        `cron` has five fields, or six with seconds in front; `zone` is such as Europe/Berlin. `every` is at
+        least a second; it counts from `start`, else from now. `catch_up` says what is done about occurrences
+        that no broker created in time: `none`, `one` (the latest), or `all`. The occurrences belong to the
+        own producer group. A schedule that says the same is left as it is; another one of that name raises
+        `ScheduleExists`, or is changed with `if_exists="replace"`. With `dry_run` nothing is written. The
+        answer has the next `times`, at most 1,000.
+        """
+        if if_exists not in ("refuse", "replace"):
+            raise InvalidInput(f'if_exists must be "refuse" or "replace", not {if_exists!r}')
+        content, pairs = content_of(body, json, headers)
+        given = CoreSchedule(
+            name=name,
+            topic_uid=0,
+            recurrence=recurrence_of(cron, zone, every, start),
+            catch_up=CatchUpRule.parse(catch_up),
+            producer_group=self._producer.name,
+            body=content,
+            key=key,
+            headers=pairs,
+        )
+        check_schedule(given)
+
+        def asked(uid: int) -> pb.PutScheduleRequest:
+            schedule = schedule_to_wire(replace(given, topic_uid=uid))
+            return pb.PutScheduleRequest(
+                schedule=schedule, replace=if_exists == "replace", dry_run=dry_run, times=times
+            )
+
+        found = await self._ask_of(topic, "Schedules/PutSchedule", asked, pb.Schedule)
+        return Schedule.from_wire(found)
+
+    async def schedule(self, name: str, *, times: int = 0) -> Schedule:
+        """A schedule, with its next times. Raises `ScheduleNotFound`."""
+        check_schedule_name(name)
+        asked = pb.GetScheduleRequest(name=name, times=times)
+        found = await self._ask("Schedules/GetSchedule", asked, pb.Schedule)
+        return Schedule.from_wire(found)
+
+    async def schedules(
+        self, topic: str | None = None, *, limit: int = 100, after: str = ""
+    ) -> list[Schedule]:
+        """The schedules of a topic, or of all, by name; `after` is the last name of the previous page."""
+        check_count("limit", limit)
+
+        def asked(uid: int | None) -> pb.ListSchedulesRequest:
+            return pb.ListSchedulesRequest(topic_uid=uid, after=after, limit=limit)
+
+        method, answer = "Schedules/ListSchedules", pb.SchedulePage
+        if topic is None:
+            found = await self._ask(method, asked(None), answer)
+        else:
+            found = await self._ask_of(topic, method, asked, answer)
+        return [Schedule.from_wire(each) for each in found.schedules]
+
+    async def pause_schedule(self, name: str) -> Schedule:
+        """Ends the occurrences of a schedule until it is resumed.
+
+        The ones that were created ahead are cancelled, except those of the next second and leased ones.
+        """
+        return await self._change_schedule("PauseSchedule", name)
+
+    async def resume_schedule(self, name: str) -> Schedule:
+        """Goes on with a paused schedule; the occurrences of the pause are left out."""
+        return await self._change_schedule("ResumeSchedule", name)
+
+    async def delete_schedule(self, name: str) -> bool:
+        """Deletes a schedule, and cancels as `pause_schedule` does; false if there is none."""
+        check_schedule_name(name)
+        asked = pb.ScheduleRef(name=name)
+        return bool((await self._ask("Schedules/DeleteSchedule", asked, pb.Dropped)).dropped)
+
+    async def _change_schedule(self, method: str, name: str) -> Schedule:
+        check_schedule_name(name)
+        asked = pb.ScheduleRef(name=name)
+        return Schedule.from_wire(await self._ask(f"Schedules/{method}", asked, pb.Schedule))
 
     # Consuming
 

@@ -14,7 +14,9 @@ from chronoline.client.event_loop import Home, run_in
 from chronoline.client.leases import AsyncLease
 from chronoline.client.messages import DeadLetter, Forecast, Headers, Message, ToSend
 from chronoline.client.outcomes import Outcomes
+from chronoline.client.schedules import Schedule
 from chronoline.client.times import Delay
+from chronoline.client.tls import Tls
 from chronoline.client.topics import Topic, TopicSettings
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header
 from chronoline.runtime.service import Closable
@@ -187,12 +189,13 @@ class Client(Closable):
         *,
         token: str | None = None,
         producer_group: str = DEFAULT_PRODUCER_GROUP,
-        tls: bool | str | Path = False,
+        tls: bool | str | Path | Tls = False,
         insecure: bool = False,
         timeout: Delay = DEFAULT_TIMEOUT_S,
         rack: str = "",
     ) -> None:
-        """`producer_group` owns the sent messages. `tls` is true, or the authority to trust (PEM).
+        """`producer_group` owns the sent messages. `tls` is true, the authority to trust (PEM), or
+        `Tls`, with the certificate of the client.
 
         Without TLS it sends a token to this machine only, unless `insecure` (or `CHRONOLINE_INSECURE=1`)
         declares the network trusted. `rack` says where the client runs: its brokers are those of the same
@@ -238,6 +241,27 @@ class Client(Closable):
         """Deletes a topic and everything on it; false if it was deleted already."""
         return self._run(self._inner.delete_topic(name))
 
+    def pause_topic(self, name: str, *, reason: str = "") -> Topic:
+        """Pauses a topic: consumers get nothing until it is resumed, and producers may send.
+
+        Consumers stay connected, and settle what they hold. A topic that is paused already stays so since
+        then, with the new reason.
+        """
+        return self._run(self._inner.pause_topic(name, reason=reason))
+
+    def resume_topic(self, name: str) -> Topic:
+        """Ends the pause of a topic."""
+        return self._run(self._inner.resume_topic(name))
+
+    def change_topic(self, name: str, *, revision: int | None = None, **settings: Any) -> Topic:
+        """Changes settings of a topic while it runs; the others stay as they are.
+
+        They have the names of `TopicSettings`; None removes an optional one. With a `revision` the topic
+        must have it: raises `TopicChanged` if another changed it meanwhile. Raises `InvalidInput` for
+        settings that cannot change, with the reason.
+        """
+        return self._run(self._inner.change_topic(name, revision=revision, **settings))
+
     def send(
         self,
         topic: str,
@@ -253,6 +277,8 @@ class Client(Closable):
         if_exists: str = "refuse",
     ) -> str:
         """Puts one message on a timeline and returns its id. Raises `Refused` if it was refused.
+
+        Of a refusal that passes, such as a used up quota, the error's `retry_after` says when to try again.
 
         `due` is a moment with its zone, `delay` seconds or a timedelta, from when the broker reads it;
         without either it is served at once. `json` is written as JSON, and so is a pydantic model as `body`.
@@ -279,7 +305,8 @@ class Client(Closable):
         """Puts messages on a timeline, in as few frames as possible; returns an outcome for each.
 
         They are not one transaction: each is done or refused by itself. An invalid message raises
-        `InvalidInput`, and nothing is sent.
+        `InvalidInput`, and nothing is sent. The first message of each moment that is fuller than the topic
+        can deliver has a `warning`, which is logged too, at most once a minute for a topic.
         """
         return self._run(self._inner.send_many(topic, messages, if_exists=if_exists))
 
@@ -338,6 +365,77 @@ class Client(Closable):
     def discard(self, topic: str, ids: Iterable[str]) -> Outcomes:
         """Deletes dead letters of the own group; with the right to administer the topic, of any group."""
         return self._run(self._inner.discard(topic, ids))
+
+    def create_schedule(
+        self,
+        name: str,
+        topic: str,
+        body: bytes | str | BaseModel | None = b"",
+        *,
+        json: Any = None,
+        cron: str | None = None,
+        zone: str | None = None,
+        every: Delay | None = None,
+        start: datetime | None = None,
+        catch_up: str = "one",
+        key: bytes | None = None,
+        headers: Headers = (),
+        if_exists: str = "refuse",
+        dry_run: bool = False,
+        times: int = 0,
+    ) -> Schedule:
+        """Sends a message again and again: by a cron expression in a time zone, or at an interval.
+
+        `cron` has five fields, or six with seconds in front; `zone` is such as Europe/Berlin. `every` is at
+        least a second; it counts from `start`, else from now. `catch_up` says what is done about occurrences
+        that no broker created in time: `none`, `one` (the latest), or `all`. The occurrences belong to the
+        own producer group. A schedule that says the same is left as it is; another one of that name raises
+        `ScheduleExists`, or is changed with `if_exists="replace"`. With `dry_run` nothing is written. The
+        answer has the next `times`, at most 1,000.
+        """
+        return self._run(
+            self._inner.create_schedule(
+                name,
+                topic,
+                body,
+                json=json,
+                cron=cron,
+                zone=zone,
+                every=every,
+                start=start,
+                catch_up=catch_up,
+                key=key,
+                headers=headers,
+                if_exists=if_exists,
+                dry_run=dry_run,
+                times=times,
+            )
+        )
+
+    def schedule(self, name: str, *, times: int = 0) -> Schedule:
+        """A schedule, with its next times. Raises `ScheduleNotFound`."""
+        return self._run(self._inner.schedule(name, times=times))
+
+    def schedules(
+        self, topic: str | None = None, *, limit: int = 100, after: str = ""
+    ) -> list[Schedule]:
+        """The schedules of a topic, or of all, by name; `after` is the last name of the previous page."""
+        return self._run(self._inner.schedules(topic, limit=limit, after=after))
+
+    def pause_schedule(self, name: str) -> Schedule:
+        """Ends the occurrences of a schedule until it is resumed.
+
+        The ones that were created ahead are cancelled, except those of the next second and leased ones.
+        """
+        return self._run(self._inner.pause_schedule(name))
+
+    def resume_schedule(self, name: str) -> Schedule:
+        """Goes on with a paused schedule; the occurrences of the pause are left out."""
+        return self._run(self._inner.resume_schedule(name))
+
+    def delete_schedule(self, name: str) -> bool:
+        """Deletes a schedule, and cancels as `pause_schedule` does; false if there is none."""
+        return self._run(self._inner.delete_schedule(name))
 
     def consume(
         self,

@@ -46,8 +46,20 @@ class TopicNotReady(ChronolineError):
     """The topic is still being created; nothing was changed. Try again."""
 
 
+class TopicChanged(ChronolineError):
+    """The topic was changed by another meanwhile; nothing was changed. Look at it, and try again."""
+
+
 class TopicPiped(InvalidInput):
     """A pipe fires the topic, which takes no consumers beside it."""
+
+
+class ScheduleNotFound(ChronolineError, LookupError):
+    """There is no such schedule: it was never created, or it was deleted with or without its topic."""
+
+
+class ScheduleExists(ChronolineError):
+    """A schedule of that name exists already."""
 
 
 class Refused(ChronolineError):
@@ -56,6 +68,8 @@ class Refused(ChronolineError):
     def __init__(self, outcomes: Sequence[BaseOutcome]) -> None:
         self.outcomes = tuple(outcomes)
         shown = "; ".join(f"{outcome.id!r}: {outcome.reason}" for outcome in self.outcomes[:3])
+        waits = (outcome.passes_after_ms for outcome in self.outcomes)
+        self.retry_after_ms = max((each for each in waits if each is not None), default=None)
         more = len(self.outcomes) - 3
         super().__init__(f"refused: {shown}" + (f"; and {more} more" if more > 0 else ""))
 

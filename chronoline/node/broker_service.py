@@ -24,13 +24,16 @@ from chronoline.broker.grpc.server import GrpcEdge
 from chronoline.broker.limits import Limits
 from chronoline.broker.loaders import Loaders
 from chronoline.broker.metrics import BrokerMetrics, Sample
+from chronoline.broker.occurrences import Occurrences
 from chronoline.broker.overseer import LoadMeter, Overseer
+from chronoline.broker.schedules import Schedules
 from chronoline.broker.shares import LocalShares, ShareFactory
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.store_watch import StoreWatch
 from chronoline.broker.targets.policy import TargetPolicy
 from chronoline.broker.targets.targets import Targets
 from chronoline.broker.topic_lifecycle import TopicLifecycle
+from chronoline.broker.topic_watch import TopicWatch
 from chronoline.broker.topics import Topics
 from chronoline.broker.trusted_clock import TrustedClock, compare_clocks, watch_clock
 from chronoline.callbacks.address_guard import LOOPBACK, AddressGuard
@@ -39,6 +42,8 @@ from chronoline.coordination.contract import Coordination
 from chronoline.coordination.factory import EMBEDDED, open_coordination
 from chronoline.coordination.membership import BrokerLoad
 from chronoline.core.errors import ChronolineError
+from chronoline.core.quotas import GroupOverrides
+from chronoline.core.topic import Topic
 from chronoline.core.version import VERSION
 from chronoline.runtime.admission import Admission
 from chronoline.runtime.clock import Clock, SystemClock
@@ -84,6 +89,7 @@ class BrokerService(AsyncService):
         shares: ShareFactory | None = None,
         coordination: Coordination | None = None,
         member: MemberOptions | None = None,
+        quotas: GroupOverrides | None = None,
     ) -> None:
         """Port 0 picks a free port. Without `http_address` there is no HTTP.
 
@@ -92,7 +98,8 @@ class BrokerService(AsyncService):
         given by a caller that has other services in the same process. `coordination` is where
         it meets other brokers; it is started and stopped with this broker. Without it the broker is alone.
         `shares` makes the source of the shares of a topic's consumers; without it they follow from the
-        agreement of the brokers, or, in a broker that is alone, from its own consumers.
+        agreement of the brokers, or, in a broker that is alone, from its own consumers. `quotas` replace
+        those of topics for some producer groups.
         """
         self._store = store
         self._grpc_address = grpc_address
@@ -114,10 +121,12 @@ class BrokerService(AsyncService):
         self._run = f"b-{new_id()}"
         given = member or MemberOptions()
         self._options = replace(given, name=given.name or self._run)
+        self._quotas = quotas
         self._exits = AsyncExitStack()
         self.grpc: GrpcEdge | None = None
         self.http: HttpEdge | None = None
         self.parts: BrokerContext | None = None
+        self._topic_watch: TopicWatch | None = None
 
     @property
     def broker(self) -> str:
@@ -167,6 +176,14 @@ class BrokerService(AsyncService):
             self.metrics,
             frame_bytes=self._limits.frame_bytes,
             deleted=self._topic_deleted,
+            learned=self._topic_learned,
+        )
+        carrier = Carrier(
+            access, topics, loaders, self._clock, self.metrics, overrides=self._quotas
+        )
+        self._exits.push_async_callback(carrier.stop)
+        occurrences = Occurrences(
+            access, gate, self.metrics, name_of=topics.name_of, turn=overseer.turn
         )
         clocks = ClusterClocks(member, self._clock, bound_ms=self._limits.clock_bound_ms)
         await self._exits.enter_async_context(clocks)
@@ -181,7 +198,8 @@ class BrokerService(AsyncService):
             access=access,
             topics=topics,
             loaders=loaders,
-            carrier=Carrier(access, topics, loaders, self._clock, self.metrics),
+            carrier=carrier,
+            schedules=Schedules(access, topics, occurrences),
             gate=gate,
             degradation=Degradations(access, gate),
             clock=self._clock,
@@ -195,6 +213,9 @@ class BrokerService(AsyncService):
         for find in (clocks.degradations, loaders.degradations, self._throttled_producers):
             self.parts.degradation.watch(find)
         self.metrics.watch(clocks.samples)
+        topic_watch = TopicWatch(access, self._topic_changed, self.metrics.failed)
+        self._topic_watch = topic_watch
+        self.metrics.watch(topic_watch.samples)
         await self._exits.enter_async_context(lifecycle)
         await self._exits.enter_async_context(
             StoreWatch(
@@ -204,8 +225,12 @@ class BrokerService(AsyncService):
                 lambda: list(
                     {each.topic.uid: each.topic for each in loaders.subscriptions}.values()
                 ),
+                topics_noticed=topic_watch.noticed,
+                schedules_changed=occurrences.changed,
             )
         )
+        # After the watch, so that nothing is missed in between.
+        await self._exits.enter_async_context(topic_watch)
         for what, work in (("upkeep", self._keep_up), ("watching the clock", self._watch_clock)):
             self._exits.callback(supervise(what, work, self.metrics.failed).cancel)
         calls = self._calls
@@ -214,6 +239,7 @@ class BrokerService(AsyncService):
             calls = TargetPolicy(caller=caller)
         if "carrier" in self._options.roles:
             await self._exits.enter_async_context(Targets(self.parts, calls))
+            await self._exits.enter_async_context(occurrences)
         self.metrics.watch(self._samples)
         await self._listen(self.parts)
         self._describe()
@@ -234,6 +260,7 @@ class BrokerService(AsyncService):
     def _clock_moved(self) -> None:
         assert self.parts is not None
         self.parts.loaders.moved()
+        self.parts.schedules.clock_moved()
         if self.agreement is not None:
             self.agreement.moved()
 
@@ -323,6 +350,15 @@ class BrokerService(AsyncService):
         if loader is not None:
             loader.topic_deleted()
 
+    def _topic_learned(self, topic: Topic) -> None:
+        assert self._topic_watch is not None
+        self._topic_watch.learn(topic)
+
+    def _topic_changed(self, topic: Topic) -> None:
+        assert self.parts is not None
+        self.parts.topics.refresh(topic)
+        self.parts.loaders.topic_changed(topic)
+
     def _samples(self) -> Iterable[Sample]:
         assert self.parts is not None
         assert self.grpc is not None
@@ -343,7 +379,9 @@ class BrokerService(AsyncService):
         yield "broker_under_way_bytes", (), self._admission.under_way_bytes
         for resource, count in SHORTAGES.counted.items():
             yield "broker_shortages_count", (resource,), count
-        found = (*self.parts.degradation.current, *self.parts.degradation.notices)
+        current = self.parts.degradation.current
+        yield "broker_ready", (), float(not current)
+        found = (*current, *self.parts.degradation.notices)
         degraded = {each.type for each in found}
         for kind in DegradationType:
             yield "broker_degradation_state", (kind.value, ""), float(kind in degraded)
@@ -356,6 +394,7 @@ class BrokerService(AsyncService):
         sessions = () if self.grpc is None else self.grpc.sessions
         producers = (each for each in sessions if isinstance(each, ProducerClientStream))
         names = sorted(each.name for each in producers if each.throttle.is_failing)
+        names += [] if self.http is None else self.http.throttled_producers
         if names:
             words = f"most requests of {len(names)} producers fail, which are throttled"
             shown = ", ".join(names[:_MOST_NAMES])

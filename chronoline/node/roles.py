@@ -20,6 +20,7 @@ from chronoline.callbacks.signature import Signer
 from chronoline.coordination.factory import open_coordination
 from chronoline.core.errors import InvalidInput
 from chronoline.node.settings import NodeSettings
+from chronoline.runtime import audit
 from chronoline.runtime.admission import Admission
 from chronoline.runtime.descriptors import limit
 from chronoline.runtime.tls import client_context
@@ -98,11 +99,14 @@ async def _start_broker(
     from chronoline.broker.targets.policy import TargetPolicy  # noqa: PLC0415
     from chronoline.broker.trusted_clock import StoreClock  # noqa: PLC0415
     from chronoline.node.broker_service import BrokerService  # noqa: PLC0415
+    from chronoline.runtime.metrics import free_bytes  # noqa: PLC0415
 
     if words := settings.advertise_warning:
         logger.warning("%s", words, extra={"action": "loopback_advertised"})
     callbacks, secret = settings.callbacks, settings.callbacks.secret
     grpc, http = settings.grpc_listener, settings.http_listener
+    metrics = BrokerMetrics(settings.cluster, settings.tags)
+    metrics.watch(lambda: [("broker_data_free_bytes", (), free_bytes(settings.data))])
     service = BrokerService(
         store,
         grpc_address=(grpc.bracketed, grpc.port),
@@ -111,7 +115,7 @@ async def _start_broker(
         admission=admission,
         door=door,
         clock=StoreClock() if settings.clock == "store" else None,
-        metrics=BrokerMetrics(settings.cluster, settings.tags),
+        metrics=metrics,
         patience_s=settings.patience_ms / 1000,
         calls=TargetPolicy(
             caller=caller,
@@ -121,6 +125,7 @@ async def _start_broker(
         ),
         coordination=open_coordination(settings.coordination) if settings.is_clustered else None,
         member=_member(settings),
+        quotas=settings.quotas.overrides(),
     )
     await exits.enter_async_context(service)
     assert service.grpc is not None
@@ -197,7 +202,7 @@ def _timer_options(settings: NodeSettings, door: Door) -> ServiceOptions:
         insecure=settings.insecure,
         labels={"cluster": settings.cluster, **settings.tags},
         tls=door.ssl_context(),
-        peer_tls=None if door.tls is None else client_context(_path(replication.ca)),
+        peer_tls=None if door.tls is None else client_context(_path(replication.ca), door.tls),
         peer_headers={}
         if token is None
         else {"Authorization": f"Bearer {token.get_secret_value()}"},
@@ -216,6 +221,7 @@ def _path(text: str | None) -> Path | None:
 
 
 async def _reload(service: TimerService) -> None:
+    audit.local("timers_reload", "SIGHUP")
     try:
         await service.reload()
     except InvalidInput as error:
@@ -223,6 +229,7 @@ async def _reload(service: TimerService) -> None:
 
 
 async def _resync(service: TimerService) -> None:
+    audit.local("timers_resync", "SIGUSR1")
     assert service.resync is not None
     progress = await service.resync.run()
     logger.info(

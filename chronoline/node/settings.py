@@ -21,6 +21,7 @@ from chronoline.coordination.contract import DEFAULT_MARGIN_MS, SHORTEST_TTL_MS
 from chronoline.coordination.factory import EMBEDDED, SCHEMES
 from chronoline.core.addresses import check_address, is_loopback, url_problem
 from chronoline.core.limits import name_problem
+from chronoline.core.quotas import GroupOverrides
 from chronoline.runtime.descriptors import Shares, share_out
 from chronoline.runtime.settings.loader import Rule, Settings, SettingsTable, Sources
 from chronoline.runtime.settings.types import (
@@ -54,6 +55,7 @@ _DAY_MS = 24 * _HOUR_MS
 _PEERS = 16
 """The number of other nodes for which descriptors are reserved."""
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]+\]")
+_COLLECTOR = re.compile(r"https?://[^/?#@\s]+:[0-9]{1,5}/?")
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OWN_LABELS = {
     "cluster",
@@ -170,6 +172,14 @@ def _called(url: str | None) -> str | None:
     return url
 
 
+def _collector(url: str | None) -> str | None:
+    if url is not None and not _COLLECTOR.fullmatch(url):
+        raise ValueError(
+            "is not the address of a collector; write http://localhost:4317, or https:// for TLS"
+        )
+    return url
+
+
 def _hosts(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if not _HOST.fullmatch(name):
@@ -177,6 +187,14 @@ def _hosts(names: tuple[str, ...]) -> tuple[str, ...]:
                 f"{shown(name)} is no name of a host; write timers.example, without scheme and port"
             )
     return names
+
+
+def _key_set(place: str | None) -> str | None:
+    if place is not None and "://" in place and not place.startswith("https://"):
+        raise ValueError(
+            "must be a file or an https:// URL: others could change the keys on the way"
+        )
+    return place
 
 
 def _networks(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -212,6 +230,30 @@ class LimitsTable(SettingsTable):
         return Limits(**self.model_dump())
 
 
+def _groups(quotas: dict[str, int]) -> dict[str, int]:
+    for group, quota in quotas.items():
+        if problem := name_problem("the name of a producer group", group):
+            raise ValueError(problem)
+        if quota < 0:
+            raise ValueError(f"of {shown(group)} must be at least 0, which is no quota")
+    return quotas
+
+
+GroupNumbers = Annotated[dict[str, Whole], AfterValidator(_groups)]
+
+
+class QuotasTable(SettingsTable):
+    """Quotas of some producer groups, by name; they replace those of topics. 0 is no quota."""
+
+    waiting: GroupNumbers = Field(default_factory=dict)
+    """The most messages of a group on a topic's timeline, in place of group_waiting."""
+    creates_per_s: GroupNumbers = Field(default_factory=dict)
+    """The most creates of a group on a topic a second, in place of group_creates_per_s."""
+
+    def overrides(self) -> GroupOverrides:
+        return GroupOverrides(waiting=self.waiting, creates_per_s=self.creates_per_s)
+
+
 class ReplicationTable(SettingsTable):
     """The nodes that keep timers together; a single node needs none of it."""
 
@@ -231,6 +273,23 @@ class ReplicationTable(SettingsTable):
     """The token that the node sends to the others. A secret: in the file or the environment."""
     ca: OptionalText = None
     """A PEM file: the authority of the others' certificates, if the system does not trust it."""
+
+
+class JwtTable(SettingsTable):
+    """JSON Web Tokens of an issuer, which a node accepts beside its own tokens."""
+
+    keys: Annotated[OptionalText, AfterValidator(_key_set)] = None
+    """The issuer's public keys (JWKS): a file, or an https URL. Without it, no JWT is accepted."""
+    issuer: OptionalText = None
+    """The claim `iss` of its tokens."""
+    audience: OptionalText = None
+    """The claim `aud` of tokens for this node."""
+    rights_claim: str = Field(default="chronoline", min_length=1)
+    """The claim with the rights: a list, or a text with spaces between them, such as `scope`."""
+    leeway_ms: DurationMs = Field(default=30_000, ge=0, le=10 * 60_000)
+    """How far the clocks of issuer and node may differ."""
+    ca: OptionalText = None
+    """A PEM file: the authority of the URL's certificate, if the system does not trust it."""
 
 
 class CallbacksTable(SettingsTable):
@@ -265,8 +324,10 @@ class NodeSettings(Settings):
     owner = "a node"
     tables: ClassVar[Mapping[str, type[SettingsTable]]] = {
         "limits": LimitsTable,
+        "quotas": QuotasTable,
         "replication": ReplicationTable,
         "callbacks": CallbacksTable,
+        "jwt": JwtTable,
     }
 
     data: Annotated[Path, BeforeValidator(_folder)] = Path(DEFAULT_DATA)
@@ -302,12 +363,18 @@ class NodeSettings(Settings):
     tags: Annotated[dict[str, str], AfterValidator(_tags)] = Field(default_factory=dict)
     """More labels of all metrics."""
     limits: LimitsTable = LimitsTable()
+    quotas: QuotasTable = QuotasTable()
     replication: ReplicationTable = ReplicationTable()
     callbacks: CallbacksTable = CallbacksTable()
+    jwt: JwtTable = JwtTable()
     tls_certificate: OptionalText = None
     """A PEM file: the certificate and its chain."""
     tls_key: OptionalText = None
     """A PEM file: the certificate's key."""
+    tls_client_ca: OptionalText = None
+    """A PEM file: the authority of clients. With it, clients are asked for a certificate."""
+    tls_client_certificates: Literal["required", "optional"] = "required"
+    """With `tls_client_ca`: whether a client without a certificate may connect to HTTP and timers."""
     insecure: bool = False
     """Allows other machines to reach the node without TLS and without a token."""
     allowed_hosts: Annotated[Listed, AfterValidator(_hosts)] = ()
@@ -315,7 +382,11 @@ class NodeSettings(Settings):
     clock: Literal["system", "store"] = "system"
     """The clock of the broker: the machine's, or the store's, which the broker then follows."""
     log_format: Literal["text", "json"] = "text"
+    audit_file: OptionalText = None
+    """A file to which the audit trail is written too, one JSON object in each line."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    traces: Annotated[OptionalText, AfterValidator(_collector)] = None
+    """The URL of a collector that takes OpenTelemetry's spans over gRPC (OTLP). None: none are sent."""
     patience_ms: DurationMs = Field(default=10_000, ge=100, le=_HOUR_MS)
     """A change that the store does not answer within this time is answered as unknown."""
 
@@ -432,6 +503,21 @@ def _tls_problem(missing: str, given: str) -> Rule:
     return Rule((missing, given), problem)
 
 
+def _client_ca_problem(settings: NodeSettings) -> str | None:
+    if settings.tls_client_ca is None or settings.tls_certificate is not None:
+        return None
+    return "needs tls_certificate and tls_key: clients show certificates over TLS alone"
+
+
+def _jwt_problem(name: str) -> Callable[[NodeSettings], str | None]:
+    def problem(settings: NodeSettings) -> str | None:
+        if settings.jwt.keys is None or getattr(settings.jwt, name) is not None:
+            return None
+        return "is missing; with jwt.keys it says which tokens of the issuer are for this node"
+
+    return problem
+
+
 def _address_problem(
     name: str, other: str, *, applies: Callable[[NodeSettings], bool] = lambda _: True
 ) -> Rule:
@@ -510,6 +596,9 @@ _RULES = (
     Rule(("session_margin_ms", "session_ttl_ms"), _margin_problem),
     _tls_problem("tls_certificate", "tls_key"),
     _tls_problem("tls_key", "tls_certificate"),
+    Rule(("tls_client_ca", "tls_certificate"), _client_ca_problem),
+    Rule(("jwt.issuer", "jwt.keys"), _jwt_problem("issuer")),
+    Rule(("jwt.audience", "jwt.keys"), _jwt_problem("audience")),
     _address_problem("http", "grpc"),
     _address_problem("timers", "grpc", applies=_has_both),
     _address_problem("timers", "http", applies=_has_both),

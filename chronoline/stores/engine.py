@@ -16,11 +16,13 @@ from chronoline.core.change import Change
 from chronoline.core.expiry import DeathReason
 from chronoline.core.message import DeadLetter, Header, Message, NewMessage
 from chronoline.core.ranges import BucketRange
+from chronoline.core.schedule import Schedule
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
 from chronoline.stores.contract import Capabilities, Counts, Notice, Recipient, Result, Watch
 from chronoline.stores.inputs import InputAccount, InputClaim, Tally
 from chronoline.stores.members import Member
+from chronoline.stores.schedules import SchedulePlace
 from chronoline.stores.stripes import Cell
 
 Connection = TypeVar("Connection")
@@ -134,6 +136,15 @@ class EarlyCancel(NamedTuple):
     until_ms: int
 
 
+class ScheduleMove(NamedTuple):
+    """The next time of a schedule, if it has this state."""
+
+    name: str
+    uid: int
+    version: int
+    next_ms: int | None
+
+
 class RowsHeld(Exception):
     """Raised by an engine: other transactions hold some rows of a batch, and all others are done."""
 
@@ -179,6 +190,14 @@ class Engine(Protocol[Connection]):
     def list_topics(self) -> list[Topic]: ...
 
     def deleted_topics(self) -> list[Topic]: ...
+
+    def changed_topics(self) -> list[Topic]: ...
+
+    def change_topic(self, topic: Topic) -> bool:
+        """Writes settings and pause of a live topic that still has this revision, and adds 1 to it.
+
+        False if it does not.
+        """
 
     def delete_topic(self, uid: int, now_ms: int) -> bool: ...
 
@@ -236,7 +255,7 @@ class Engine(Protocol[Connection]):
     def reserve(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
     ) -> Reserved:
-        """Leases the oldest messages."""
+        """Leases the oldest messages; none of a paused topic."""
 
     def reserve_for(
         self, topic: Topic, recipients: Sequence[Recipient], request: LeaseRequest
@@ -276,8 +295,11 @@ class Engine(Protocol[Connection]):
         self, topic: Topic, producer_group: str, after: str, limit: int
     ) -> list[Message]: ...
 
+    def count_owned(self, topic: Topic, producer_group: str, most: int) -> int:
+        """The number of a producer group's messages, `most` at most."""
+
     def next_times(self, topic: Topic, shares: Sequence[Sequence[BucketRange]]) -> list[int | None]:
-        """The oldest position of each share; None also if the topic was deleted."""
+        """The oldest position of each share; None also if the topic was deleted, or is paused."""
 
     def forecast(
         self, topic: Topic, ranges: Sequence[BucketRange], span: Span
@@ -354,6 +376,35 @@ class Engine(Protocol[Connection]):
     def ask_to_stop(self, group: str, name: str | None) -> int: ...
 
     def leave(self, group: str, name: str) -> None: ...
+
+    # Schedules
+
+    def insert_schedule(self, connection: Connection | None, schedule: Schedule) -> bool:
+        """False if a schedule whose topic lives has its name, or its own topic was deleted."""
+
+    def replace_schedule(
+        self, connection: Connection | None, schedule: Schedule, instead_of: Schedule
+    ) -> bool:
+        """False unless `instead_of` is the state of the row, or if the topic was deleted."""
+
+    def remove_schedule(self, connection: Connection | None, schedule: Schedule) -> bool: ...
+
+    def move_schedules(
+        self, connection: Connection | None, moves: Sequence[ScheduleMove]
+    ) -> set[str]:
+        """Moves schedules that have their states, are not paused and whose topics live.
+
+        Rows that other transactions hold may be passed over. Answers the names of those that it moved; nobody
+        else changes them until the transaction ends.
+        """
+
+    def find_schedule(self, name: str) -> Schedule | None: ...
+
+    def list_schedules(self, topic_uid: int | None, after: str, limit: int) -> list[Schedule]: ...
+
+    def due_schedules(self, before_ms: int, after: SchedulePlace, limit: int) -> list[Schedule]: ...
+
+    def next_schedule_ms(self, after_ms: int) -> int | None: ...
 
 
 def _result_of(work: Callable[[], Result]) -> Result | Exception:

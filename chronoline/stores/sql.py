@@ -11,10 +11,11 @@ from functools import lru_cache
 from typing import Any
 
 from chronoline.core.errors import StoreError
-from chronoline.core.headers import unpack_headers
-from chronoline.core.limits import MIN_LEASE_MS
+from chronoline.core.headers import pack_headers, unpack_headers
+from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS
 from chronoline.core.message import DeadLetter, Message
-from chronoline.core.topic import Topic, TopicSettings
+from chronoline.core.schedule import CatchUpRule, Recurrence, Schedule
+from chronoline.core.topic import Pause, Topic, TopicSettings
 from chronoline.stores.engine import (
     Connection,
     Engine,
@@ -22,11 +23,13 @@ from chronoline.stores.engine import (
     LeaseRequest,
     Partition,
     ResumeRequest,
+    ScheduleMove,
     Span,
 )
 from chronoline.stores.guards import taken_until
 from chronoline.stores.inputs import InputAccount, InputClaim, Tally
 from chronoline.stores.members import Member
+from chronoline.stores.schedules import SchedulePlace
 from chronoline.stores.stripes import Cell
 
 MESSAGE_WIDTH = 11
@@ -34,7 +37,7 @@ MESSAGE_WIDTH = 11
 
 
 class SqlEngine(Engine[Connection]):
-    """Topics, pages, inputs and members by named queries. Their small batches travel as JSON."""
+    """Topics, pages, inputs, members and schedules by named queries. Small batches travel as JSON."""
 
     @abstractmethod
     def _read(
@@ -62,6 +65,9 @@ class SqlEngine(Engine[Connection]):
     def list_topics(self) -> list[Topic]:
         return self._read_topics("topics", {})
 
+    def changed_topics(self) -> list[Topic]:
+        return self._read_topics("changed_topics", {})
+
     def deleted_topics(self) -> list[Topic]:
         return self._read_topics("unfinished_drops", {})
 
@@ -71,10 +77,10 @@ class SqlEngine(Engine[Connection]):
     def _read_topics(
         self, query: str, values: dict[str, Any], connection: Connection | None = None
     ) -> list[Topic]:
-        return [
-            Topic(uid=uid, name=name, settings=unpack_settings(settings))
-            for uid, name, settings in self._read(query, values, connection)
-        ]
+        return [read_topic(row) for row in self._read(query, values, connection)]
+
+    def change_topic(self, topic: Topic) -> bool:
+        return bool(self._write("change_topic", changed_topic_values(topic)))
 
     # Pages
 
@@ -100,6 +106,11 @@ class SqlEngine(Engine[Connection]):
             "limit": limit,
         }
         return [read_message(row) for row in self._read("select_owned", values)]
+
+    def count_owned(self, topic: Topic, producer_group: str, most: int) -> int:
+        values = {"topic": topic.uid, "producer_group": producer_group, "most": most}
+        ((count,),) = self._read("count_owned", values)
+        return int(count)
 
     def scan(
         self, topic: Topic, cell: Cell, after: tuple[int, str], end: int, limit: int
@@ -205,10 +216,77 @@ class SqlEngine(Engine[Connection]):
     def leave(self, group: str, name: str) -> None:
         self._write("leave", {"group": group, "name": name})
 
+    # Schedules
+
+    def insert_schedule(self, connection: Connection | None, schedule: Schedule) -> bool:
+        return bool(self._write("insert_schedule", _schedule_values(schedule), connection))
+
+    def replace_schedule(
+        self, connection: Connection | None, schedule: Schedule, instead_of: Schedule
+    ) -> bool:
+        values = {"was_uid": instead_of.uid, "was_version": instead_of.version}
+        return bool(
+            self._write("replace_schedule", _schedule_values(schedule) | values, connection)
+        )
+
+    def remove_schedule(self, connection: Connection | None, schedule: Schedule) -> bool:
+        values = {"name": schedule.name, "uid": schedule.uid, "version": schedule.version}
+        return bool(self._write("remove_schedule", values, connection))
+
+    def move_schedules(
+        self, connection: Connection | None, moves: Sequence[ScheduleMove]
+    ) -> set[str]:
+        rows = self._write("move_schedules", {"moves": json.dumps(sorted(moves))}, connection)
+        return {name for (name,) in rows}
+
+    def find_schedule(self, name: str) -> Schedule | None:
+        return next(map(_read_schedule, self._read("schedule_named", {"name": name})), None)
+
+    def list_schedules(self, topic_uid: int | None, after: str, limit: int) -> list[Schedule]:
+        values = {"topic": topic_uid, "after": after, "limit": limit}
+        return [_read_schedule(row) for row in self._read("schedules", values)]
+
+    def due_schedules(self, before_ms: int, after: SchedulePlace, limit: int) -> list[Schedule]:
+        values = {
+            "before": before_ms,
+            "after_ms": after.next_ms,
+            "after": after.name,
+            "limit": limit,
+        }
+        return [_read_schedule(row) for row in self._read("due_schedules", values)]
+
+    def next_schedule_ms(self, after_ms: int) -> int | None:
+        found = self._read("next_schedule", {"after_ms": after_ms})
+        return int(found[0][0]) if found else None
+
 
 def topic_values(topic: Topic) -> dict[str, Any]:
     """The values of the query `insert_topic`."""
     return {"uid": topic.uid, "name": topic.name, "settings": pack_settings(topic.settings)}
+
+
+def changed_topic_values(topic: Topic) -> dict[str, Any]:
+    """The values of the query `change_topic`; the topic has the revision that is changed."""
+    pause = topic.pause
+    return {
+        "uid": topic.uid,
+        "settings": pack_settings(topic.settings),
+        "revision": topic.revision,
+        "paused_at": None if pause is None else pause.since,
+        "paused_by": None if pause is None else pause.by,
+        "pause_reason": None if pause is None else pause.reason,
+    }
+
+
+def read_topic(row: Sequence[Any]) -> Topic:
+    """A topic from its row."""
+    uid, name, settings, revision, paused_at, paused_by, reason = row
+    pause = None
+    if paused_at is not None:
+        pause = Pause(since=paused_at, by=paused_by or "", reason=reason or "")
+    return Topic(
+        uid=uid, name=name, settings=unpack_settings(settings), revision=revision, pause=pause
+    )
 
 
 def lease_values(topic: Topic, request: LeaseRequest) -> dict[str, Any]:
@@ -268,6 +346,60 @@ def read_message(row: Sequence[Any]) -> Message:
         expires=row[8],
         key=row[9],
         headers=unpack_headers(row[10]),
+    )
+
+
+def _schedule_values(schedule: Schedule) -> dict[str, Any]:
+    return {
+        "name": schedule.name,
+        "uid": schedule.uid,
+        "topic": schedule.topic_uid,
+        "version": schedule.version,
+        "next_ms": schedule.next_ms,
+        "paused": schedule.paused,
+        "producer_group": schedule.producer_group,
+        "rule": _pack_rule(schedule),
+        "key": schedule.key,
+        "headers": pack_headers(schedule.headers),
+        "body": schedule.body,
+    }
+
+
+def _pack_rule(schedule: Schedule) -> str:
+    """Recurrence and catch-up as JSON, without what is None, as for the settings of a topic."""
+    recurrence = dataclasses.asdict(schedule.recurrence)
+    rule = {name: value for name, value in recurrence.items() if value is not None}
+    rule |= {"catch_up": schedule.catch_up.value, "made_ms": schedule.made_ms}
+    return json.dumps(rule, sort_keys=True)
+
+
+def _read_schedule(row: Sequence[Any]) -> Schedule:
+    name, uid, topic, version, next_ms, paused, producer_group, packed, key, headers, body = row
+    problem = ""
+    try:
+        rule = json.loads(packed)
+        catch_up, made_ms = CatchUpRule(rule.pop("catch_up")), int(rule.pop("made_ms"))
+        recurrence = Recurrence(**rule)
+    except (KeyError, TypeError, ValueError) as error:
+        problem = (
+            f"its rule cannot be read; a later version may have written it, use that one: {error}"
+        )
+        catch_up, made_ms, recurrence = CatchUpRule.NONE, 0, Recurrence(every_ms=MAX_TIME_MS)
+    return Schedule(
+        name=name,
+        uid=uid,
+        topic_uid=topic,
+        version=version,
+        next_ms=next_ms,
+        paused=bool(paused),
+        producer_group=producer_group,
+        recurrence=recurrence,
+        catch_up=catch_up,
+        made_ms=made_ms,
+        key=key,
+        headers=unpack_headers(headers),
+        body=body,
+        problem=problem,
     )
 
 

@@ -28,7 +28,7 @@ from chronoline.stores.topics import TopicCatalog
 
 _STATEMENT_BYTES = 16 * 1024 * 1024
 """Bodies, keys and headers of one statement. A batch with more is written in several."""
-_MOST_BUCKETS = 16
+_MOST_BUCKETS = 64
 """A notice of more messages names no buckets."""
 _NO_TIMES: Mapping[str, int] = {}
 
@@ -75,7 +75,8 @@ class Writer:
                 dues = {new.id: new.due for _, new in chosen}
                 write = partial(primitive, self.connection, topic, chosen, replace, now_ms)
                 made, held = self._written(topic, chosen, dues, write, now_ms)
-                self.settle(batch, topic, chosen, made, explain, held=held)
+                times = dues if topic.settings.spread_ms else _NO_TIMES
+                self.settle(batch, topic, chosen, made, explain, held=held, times=times)
         return batch.outcomes()
 
     def change(

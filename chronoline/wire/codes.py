@@ -23,10 +23,13 @@ from chronoline.core.errors import (
     NodeBusy,
     NotSubscribed,
     OutcomeUnknown,
+    ScheduleExists,
+    ScheduleNotFound,
     StoreBusy,
     StoreFull,
     StoreUnavailable,
     TooMuch,
+    TopicChanged,
     TopicExists,
     TopicNotFound,
     TopicNotReady,
@@ -48,6 +51,7 @@ CODES: dict[str, tuple[type[ChronolineError], FailureKind]] = {
     "invalid_input": (InvalidInput, FailureKind.REFUSED),
     "topic_not_found": (TopicNotFound, FailureKind.REFUSED),
     "topic_exists": (TopicExists, FailureKind.REFUSED),
+    "topic_changed": (TopicChanged, FailureKind.REFUSED),
     "topic_not_ready": (TopicNotReady, FailureKind.TRY_AGAIN),
     "already_subscribed": (AlreadySubscribed, FailureKind.REFUSED),
     "not_subscribed": (NotSubscribed, FailureKind.REFUSED),
@@ -64,6 +68,8 @@ CODES: dict[str, tuple[type[ChronolineError], FailureKind]] = {
     "coordination_refused": (CoordinationRefused, FailureKind.REFUSED),
     "unavailable": (BrokerUnavailable, FailureKind.TRY_AGAIN),
     "outcome_unknown": (OutcomeUnknown, FailureKind.UNKNOWN),
+    "schedule_not_found": (ScheduleNotFound, FailureKind.REFUSED),
+    "schedule_exists": (ScheduleExists, FailureKind.REFUSED),
 }
 """Error classes and kinds by code; a subclass is listed before its parent."""
 STATUS: dict[str, grpc.StatusCode] = {

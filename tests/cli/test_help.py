@@ -17,12 +17,19 @@ OF_A_BROKER = {
     ("forecast",),
     ("receive",),
     ("reschedule",),
+    *(
+        ("schedule", name)
+        for name in ("create", "delete", "list", "next", "pause", "resume", "show")
+    ),
     ("send",),
     ("show",),
     ("status",),
     ("topic", "create"),
     ("topic", "delete"),
     ("topic", "list"),
+    ("topic", "pause"),
+    ("topic", "resume"),
+    ("topic", "set"),
     ("topic", "show"),
 }
 OF_A_NODE = {

@@ -46,15 +46,15 @@ PIPE_COMMANDS = (
 )
 COMMANDS = (*ANSWERED, *REFUSED, *PIPE_COMMANDS)
 ROOMS = {
-    "broker": {"server"},
+    "broker": {"jwt", "server"},
     "callbacks": {"server"},
     "cli": {"server", "spark"},
     "coordination": {"cluster"},
     "databases": {"postgres"},
     "log": {"aws", "postgres"},
-    "node": {"server"},
+    "node": {"otel", "server"},
     "pipe": {"kafka", "spark"},
-    "runtime": {"server"},
+    "runtime": {"otel", "server"},
     "spark": {"spark"},
     "timers": {"server"},
 }
@@ -62,7 +62,10 @@ ROOMS = {
 NOT_OURS = {
     "pytest": "it loads the plugin itself",
 }
-NOT_IMPORTED = {"pandas": "Spark's Python sources import it"}
+NOT_IMPORTED = {
+    "pandas": "Spark's Python sources import it",
+    "tzdata": "zoneinfo reads its files, where the system has none",
+}
 
 
 # Base install

@@ -59,6 +59,30 @@ _INPUTS: dict[str, dict[str, Any]] = {
     "leave": {"group": "pipe", "name": "node"},
 }
 
+_SCHEDULE = {
+    "name": "s7",
+    "uid": 7,
+    "topic": TOPIC,
+    "version": 1,
+    "next_ms": NOW,
+    "paused": False,
+    "producer_group": GROUP,
+    "rule": "{}",
+    "key": None,
+    "headers": None,
+    "body": b"x",
+}
+_SCHEDULES: dict[str, dict[str, Any]] = {
+    "insert_schedule": _SCHEDULE,
+    "replace_schedule": _SCHEDULE | {"was_uid": 7, "was_version": 1},
+    "remove_schedule": {"name": "s7", "uid": 7, "version": 1},
+    "move_schedules": {"moves": json.dumps([["s7", 7, 1, NOW], ["s8", 8, 1, None]])},
+    "schedule_named": {"name": "s7"},
+    "schedules": {"topic": None, "after": "s", "limit": 100},
+    "due_schedules": {"before": NOW + 1_000, "after_ms": NOW, "after": "s7", "limit": 200},
+    "next_schedule": {"after_ms": NOW},
+}
+
 # SQLite: one statement for each item
 
 _ITEM = {
@@ -91,16 +115,28 @@ _LOOK = {
 }
 _SPAN = {"from": NOW, "end": NOW + 60_000, "step_ms": 1_000, "now": NOW}
 
+_CHANGED_TOPIC = {
+    "uid": TOPIC,
+    "settings": "{}",
+    "revision": 1,
+    "paused_at": NOW,
+    "paused_by": "ada",
+    "pause_reason": "",
+}
+
 SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     "insert_topic": {"uid": 78, "name": "other", "settings": "{}"},
     "topic": {"uid": TOPIC},
     "floor": {"uid": TOPIC},
+    "served_topic": {"uid": TOPIC},
     "topic_named": {"name": "t"},
     "name_taken": {"name": "t"},
     "identity": {},
     "topics": {},
     "unfinished_drops": {},
     "drop_topic": {"uid": TOPIC, "now": NOW},
+    "changed_topics": {},
+    "change_topic": _CHANGED_TOPIC,
     "create": _NEW,
     "create_new": _NEW,
     "replace": _NEW,
@@ -120,6 +156,7 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     "select_held": _LOOK,
     "scan_held": _LOOK,
     "select_owned": _LOOK,
+    "count_owned": _LOOK | {"most": 1_000},
     "next_ts": _CELL,
     "forecast": _CELL | _SPAN,
     "scan": _CELL | _SPAN | {"after": "m2"},
@@ -140,6 +177,8 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     "keep_body": _ITEM | _ROW,
     "mark_early": _ITEM | {"stripe": 1, "producer_group": GROUP, "partition": "pipe/in/0"},
     "free": _ITEM,
+    "forget_schedules": {"topic": TOPIC},
+    **_SCHEDULES,
     **_INPUTS,
 }
 
@@ -199,6 +238,8 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "topics": {},
     "unfinished_drops": {},
     "drop_topic": {"uid": TOPIC, "now": NOW},
+    "changed_topics": {},
+    "change_topic": _CHANGED_TOPIC,
     "create": _NEWS,
     "notify": {"payload": f"{TOPIC}:{NOW}"},
     "reserve": RESERVE,
@@ -219,6 +260,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "select_held": _LOOK,
     "scan_held": _LOOK,
     "select_owned": _LOOK,
+    "count_owned": _LOOK | {"most": 1_000},
     "next_times": _SHARES,
     "forecast": CELLS | _SPAN,
     "scan": _CELL | _SPAN | {"after": "m2"},
@@ -248,6 +290,8 @@ POSTGRES: dict[str, dict[str, Any]] = {
         "producer_group": GROUP,
     },
     "free": _ITEMS,
+    "forget_schedules": {"topics": [TOPIC, 78]},
+    **_SCHEDULES,
     **_INPUTS,
 }
 
@@ -256,7 +300,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
 _OF_BOTH: dict[str, frozenset[str]] = {
     **dict.fromkeys(["select", "forecast", "scan"], frozenset({"messages_due"})),
     **dict.fromkeys(["select_held", "scan_held"], frozenset({"messages_held"})),
-    "select_owned": frozenset({"messages_owned"}),
+    **dict.fromkeys(["select_owned", "count_owned"], frozenset({"messages_owned"})),
     "dead_letters": frozenset({"messages_dead"}),
     "topics_without_dead_letters": frozenset({"messages_dead"}),
 }

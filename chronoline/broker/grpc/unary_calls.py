@@ -23,8 +23,10 @@ from chronoline.core.permissions import Actor, Consumer, Operation, Producer
 from chronoline.core.ranges import BucketRange
 from chronoline.core.rights import RightKind
 from chronoline.core.selector import ClientKind
+from chronoline.runtime import audit
 from chronoline.stores.contract import Counts
 from chronoline.wire.codec import (
+    changed_settings,
     letter_to_wire,
     message_to_wire,
     outcomes_to_wire,
@@ -83,7 +85,8 @@ class UnaryCalls:
             coordination_problem=info.coordination_problem,
         )
 
-    async def Prefer(self, asked: pb.PreferRequest, _: Principal) -> pb.PreferredBrokers:
+    async def Prefer(self, asked: pb.PreferRequest, principal: Principal) -> pb.PreferredBrokers:
+        principal.check_touches_any()
         is_producer = asked.kind == pb.PreferRequest.KIND_PRODUCER
         kind = ClientKind.PRODUCER if is_producer else ClientKind.CONSUMER
         with self._command("prefer"):
@@ -126,6 +129,30 @@ class UnaryCalls:
         return pb.Topics(
             topics=[topic_to_wire(each) for each in topics if principal.rights.touches(each.name)]
         )
+
+    async def PauseTopic(self, asked: pb.PauseTopicRequest, principal: Principal) -> pb.Topic:
+        await self._check(principal, RightKind.ADMINISTER, asked.uid)
+        with self._command("pause_topic"):
+            topic = await self._parts.topics.pause(
+                asked.uid, by=principal.name, reason=asked.reason
+            )
+        return topic_to_wire(topic)
+
+    async def ResumeTopic(self, asked: pb.TopicRef, principal: Principal) -> pb.Topic:
+        await self._check(principal, RightKind.ADMINISTER, asked.uid)
+        with self._command("resume_topic"):
+            return topic_to_wire(await self._parts.topics.resume(asked.uid))
+
+    async def ChangeTopic(self, asked: pb.ChangeTopicRequest, principal: Principal) -> pb.Topic:
+        await self._check(principal, RightKind.ADMINISTER, asked.uid)
+        revision = asked.revision if asked.HasField("revision") else None
+        with self._command("change_topic"):
+            topic = await self._parts.topics.change(
+                asked.uid,
+                lambda before: changed_settings(before, asked.settings, asked.unset),
+                revision=revision,
+            )
+        return topic_to_wire(topic)
 
     # Carrier
 
@@ -202,6 +229,7 @@ class UnaryCalls:
         group = await self._letter_group(principal, asked.topic_uid, asked.producer_group)
         changes = letter_changes(Operation.REDRIVE, asked.ids, due, producer_group=group)
         outcomes = await self._parts.carrier.change(asked.topic_uid, changes)
+        audit.note_outcomes(outcomes)
         return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
 
     async def Discard(self, asked: pb.DiscardRequest, principal: Principal) -> pb.Outcomes:
@@ -209,6 +237,7 @@ class UnaryCalls:
         group = await self._letter_group(principal, asked.topic_uid, asked.producer_group)
         changes = letter_changes(Operation.DISCARD, asked.ids, producer_group=group)
         outcomes = await self._parts.carrier.change(asked.topic_uid, changes)
+        audit.note_outcomes(outcomes)
         return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
 
     async def _letter_group(self, principal: Principal, topic_uid: int, group: str) -> str:

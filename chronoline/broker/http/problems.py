@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from chronoline.core.errors import OutcomeUnknown, Refused
 from chronoline.core.outcome import Refusal
+from chronoline.runtime import audit
 from chronoline.wire.codes import FailureKind, failure_of
 
 MEDIA_TYPE = "application/problem+json"
@@ -23,6 +24,7 @@ STATUS_OF_CODE: Mapping[str, HTTPStatus] = {
     "invalid_input": HTTPStatus.BAD_REQUEST,
     "topic_not_found": HTTPStatus.NOT_FOUND,
     "topic_exists": HTTPStatus.CONFLICT,
+    "topic_changed": HTTPStatus.CONFLICT,
     "topic_not_ready": HTTPStatus.SERVICE_UNAVAILABLE,
     "topic_piped": HTTPStatus.CONFLICT,
     "already_subscribed": HTTPStatus.CONFLICT,
@@ -40,6 +42,8 @@ STATUS_OF_CODE: Mapping[str, HTTPStatus] = {
     "coordination_refused": HTTPStatus.BAD_GATEWAY,
     "unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
     "outcome_unknown": HTTPStatus.GATEWAY_TIMEOUT,
+    "schedule_not_found": HTTPStatus.NOT_FOUND,
+    "schedule_exists": HTTPStatus.CONFLICT,
 }
 """The status of a failed request, by the code that gRPC uses too."""
 STATUS_OF_REFUSAL: Mapping[Refusal, HTTPStatus] = {
@@ -58,7 +62,9 @@ STATUS_OF_REFUSAL: Mapping[Refusal, HTTPStatus] = {
     Refusal.IMMUTABLE: HTTPStatus.CONFLICT,
     Refusal.TOO_SOON: HTTPStatus.BAD_REQUEST,
     Refusal.INVALID: HTTPStatus.BAD_REQUEST,
+    Refusal.PAUSED: HTTPStatus.CONFLICT,
     Refusal.BUSY: HTTPStatus.SERVICE_UNAVAILABLE,
+    Refusal.QUOTA: HTTPStatus.TOO_MANY_REQUESTS,
 }
 """The status of a refused change of one message."""
 CODE_OF_STATUS: Mapping[int, str] = {
@@ -120,6 +126,7 @@ def problem_response(
     headers: Mapping[str, str] | None = None,
 ) -> ProblemResponse:
     """The response with a problem. `Retry-After` is in whole seconds, rounded up."""
+    audit.refused(code)
     problem = Problem(
         type=f"urn:chronoline:problem:{code}",
         title=code.replace("_", " ").capitalize(),
@@ -142,7 +149,14 @@ def problem_of(error: BaseException) -> ProblemResponse:
     if isinstance(error, Refused):
         outcome = error.outcomes[0]
         refusal = outcome.refusal or Refusal.INVALID
-        return problem_response(STATUS_OF_REFUSAL[refusal], refusal.value, outcome.reason)
+        passes = error.retry_after_ms is not None
+        return problem_response(
+            STATUS_OF_REFUSAL[refusal],
+            refusal.value,
+            outcome.reason,
+            kind=FailureKind.TRY_AGAIN if passes else FailureKind.REFUSED,
+            retry_after_ms=error.retry_after_ms,
+        )
     if isinstance(error, RequestValidationError):
         return problem_response(
             HTTPStatus.BAD_REQUEST, "invalid_input", _faults_in_words(error.errors())

@@ -46,6 +46,7 @@ from chronoline.core.message import After, Header, LeaseTime
 from chronoline.core.units import parse_duration_ms
 from chronoline.runtime.json_bytes import parse_json_bytes
 from chronoline.runtime.timestamps import parse_moment_ms
+from chronoline.runtime.traces import TRACEPARENT, TRACESTATE, TraceContext, checked_context
 
 _PAIR = 2
 _SLICE = 100
@@ -58,7 +59,8 @@ Schema = TypeVar("Schema", bound=BaseModel)
 # Fields in paths
 
 
-def _decoded_segment(text: str) -> str:
+def decoded_segment(text: str) -> str:
+    """A part of the path. Raises `ValueError`."""
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
@@ -71,15 +73,22 @@ def principal_of(request: Request) -> Principal:
     return principal
 
 
+def sender_context(request: Request) -> TraceContext:
+    """The trace of the client, from its headers `traceparent` and `tracestate`."""
+    headers = request.headers
+    return checked_context(headers.get(TRACEPARENT), headers.get(TRACESTATE))
+
+
+SenderContext = Annotated[TraceContext, Depends(sender_context)]
 RequestPrincipal = Annotated[Principal, Depends(principal_of)]
 TopicName = Annotated[
     str,
-    BeforeValidator(_decoded_segment),
+    BeforeValidator(decoded_segment),
     Path(alias="topic", description="The topic's name, percent-encoded.", examples=["reminders"]),
 ]
 MessageId = Annotated[
     str,
-    BeforeValidator(_decoded_segment),
+    BeforeValidator(decoded_segment),
     Path(alias="id", description="The message's id, percent-encoded.", examples=["u1"]),
 ]
 

@@ -108,7 +108,7 @@ class Pipe(Closable):
 
     def _open(self, opened: contextlib.ExitStack, spark: SparkSession | None) -> None:
         settings = self.settings
-        self._folder = opened.enter_context(ProcessFolder("chronoline-pipe-")).path
+        self._folder = opened.enter_context(ProcessFolder("chronoline-pipe-"))
         session = build_session(settings) if spark is None else PipeSession(spark, is_own=False)
         self._spark, self._own_session = session
         if self._own_session:
@@ -126,9 +126,7 @@ class Pipe(Closable):
         self.counters.source = source_name(settings, self._input.identity())
         self._partitions = self._input.partitions()
         self._look_at_partitions_s = time.monotonic() + _LOOK_AT_PARTITIONS_S
-        self._patience_s = (
-            settings.lanes * settings.window_ms + 2 * settings.hold_ms
-        ) / 1000 + _PATIENCE_S
+        self._patience_s = 2 * settings.hold_ms / 1000 + _PATIENCE_S
         self._accounts = TaskAccounts(self.node, settings.ranges)
         self._input_claims = InputClaims(
             self._store,
@@ -259,9 +257,7 @@ class Pipe(Closable):
     def _new_folder(self) -> Path:
         """A folder for a checkpoint, on which nothing depends."""
         self._starts += 1
-        folder = self._folder / str(self._starts)
-        folder.mkdir()
-        return folder
+        return self._folder.subfolder(str(self._starts))
 
     # Supervising
 
@@ -402,7 +398,7 @@ class Pipe(Closable):
 
     def _await_lanes(self) -> None:
         done = {lane: lane.done for lane in self._lanes}
-        give_up_s = time.monotonic() + (self.settings.window_ms + self.settings.hold_ms) / 1000
+        give_up_s = time.monotonic() + self._patience_s
         # The last known micro-batch may not be the last that ended. When two more are known, the one that
         # ran when the flag was set is over. Later ones do nothing.
         while any(lane.active and lane.done <= done[lane] + 1 for lane in self._lanes):

@@ -18,11 +18,13 @@ SELECT 1 FROM chronoline.topics WHERE name = %(name)s AND emptied_at IS NULL;
 
 -- name: topic
 -- A live topic by its uid.
-SELECT uid, name, settings FROM chronoline.topics WHERE uid = %(uid)s AND dropped_at IS NULL;
+SELECT uid, name, settings, revision, paused_at, paused_by, pause_reason
+FROM chronoline.topics WHERE uid = %(uid)s AND dropped_at IS NULL;
 
 -- name: topic_named
 -- A live topic by its name.
-SELECT uid, name, settings FROM chronoline.topics
+SELECT uid, name, settings, revision, paused_at, paused_by, pause_reason
+FROM chronoline.topics
 WHERE name = %(name)s AND dropped_at IS NULL AND emptied_at IS NULL;
 
 -- name: identity
@@ -31,12 +33,27 @@ SELECT id FROM chronoline.identity;
 
 -- name: topics
 -- All live topics.
-SELECT uid, name, settings FROM chronoline.topics WHERE dropped_at IS NULL ORDER BY name;
+SELECT uid, name, settings, revision, paused_at, paused_by, pause_reason
+FROM chronoline.topics WHERE dropped_at IS NULL ORDER BY name;
 
 -- name: unfinished_drops
 -- Dropped topics whose names are not free yet.
-SELECT uid, name, settings FROM chronoline.topics
+SELECT uid, name, settings, revision, paused_at, paused_by, pause_reason
+FROM chronoline.topics
 WHERE dropped_at IS NOT NULL AND emptied_at IS NULL ORDER BY name;
+
+-- name: changed_topics
+-- Live topics that were changed since they were created.
+SELECT uid, name, settings, revision, paused_at, paused_by, pause_reason
+FROM chronoline.topics WHERE dropped_at IS NULL AND revision > 1 ORDER BY name;
+
+-- name: change_topic
+-- Changes the settings and the pause of a topic that has this revision.
+UPDATE chronoline.topics SET
+    settings = %(settings)s, paused_at = %(paused_at)s, paused_by = %(paused_by)s,
+    pause_reason = %(pause_reason)s, revision = revision + 1
+WHERE uid = %(uid)s AND dropped_at IS NULL AND revision = %(revision)s
+RETURNING uid;
 
 -- name: drop_topic
 -- Drops a topic, for every process at once.
@@ -76,6 +93,7 @@ SELECT pg_notify('chronoline', %(payload)s);
 WITH cell AS MATERIALIZED (
     SELECT * FROM unnest(%(stripe)b::smallint[], %(start)b::integer[], %(stop)b::integer[])
         AS c(stripe, start, stop)
+    WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND paused_at IS NULL)
 ), bound AS MATERIALIZED (
     -- If each cell has its share of the limit up to here, then none of the oldest lies beyond.
     SELECT max(coalesce(share.ts, %(horizon)s)) AS ts
@@ -135,6 +153,7 @@ FROM (SELECT count(*) AS candidates FROM candidate) looked LEFT JOIN taken ON tr
 WITH cell AS MATERIALIZED (
     SELECT * FROM unnest(%(stripe)b::smallint[], %(start)b::integer[], %(stop)b::integer[],
         %(share)b::integer[], %(most)b::integer[]) AS c(stripe, start, stop, recipient, most)
+    WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND paused_at IS NULL)
 ), candidate AS MATERIALIZED (
     SELECT c.recipient, c.most, found.topic, found.bucket, found.id,
         row_number() OVER (PARTITION BY c.recipient ORDER BY found.ts, found.bucket, found.id) AS place
@@ -193,7 +212,10 @@ WITH chosen AS MATERIALIZED (
     JOIN chronoline.messages m ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
     WHERE m.life + 0 = 0 AND m.version = b.version
         AND (m.ts <= %(now)s OR m.lock_consumer IS NULL AND m.ts <= %(horizon)s)
-        AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+        AND EXISTS (
+            SELECT 1 FROM chronoline.topics
+            WHERE uid = %(topic)s AND dropped_at IS NULL AND paused_at IS NULL
+        )
     FOR UPDATE OF m
 )
 UPDATE chronoline.messages m SET
@@ -453,6 +475,14 @@ WHERE m.topic + 0 = %(topic)s AND CASE WHEN m.life = 0 THEN m.producer_group END
     AND m.id || '' > %(after)s
 ORDER BY m.id || '' LIMIT %(limit)s;
 
+-- name: count_owned
+-- The number of messages of a producer group, up to a bound.
+SELECT count(*) FROM (
+    SELECT 1 FROM chronoline.messages m
+    WHERE m.topic + 0 = %(topic)s AND CASE WHEN m.life = 0 THEN m.producer_group END = %(producer_group)s
+    LIMIT %(most)s
+) AS found;
+
 -- name: next_times
 -- The oldest position of each share of the cells.
 SELECT c.share, min(found.ts)
@@ -464,7 +494,9 @@ CROSS JOIN LATERAL (
         AND m.bucket + 0 >= c.start AND m.bucket + 0 < c.stop
     ORDER BY m.ts LIMIT 1
 ) found
-WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+WHERE EXISTS (
+    SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL AND paused_at IS NULL
+)
 GROUP BY c.share;
 
 -- name: forecast
@@ -750,3 +782,75 @@ DELETE FROM chronoline.members WHERE "group" = %(group)s AND name = %(name)s RET
 -- name: clock
 -- The server's clock, which no rule depends on.
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000);
+
+-- name: insert_schedule
+-- Makes a schedule on a live topic; that of a dropped topic does not keep its name.
+INSERT INTO chronoline.schedules AS s (name, uid, topic, version, next_ms, paused, producer_group, rule, key, headers, body)
+SELECT %(name)s, %(uid)s, t.uid, %(version)s, %(next_ms)s, %(paused)s, %(producer_group)s, %(rule)s, %(key)b,
+    %(headers)b, %(body)b
+FROM chronoline.topics t WHERE t.uid = %(topic)s AND t.dropped_at IS NULL
+ON CONFLICT (name) DO UPDATE SET
+    uid = excluded.uid, topic = excluded.topic, version = excluded.version, next_ms = excluded.next_ms,
+    paused = excluded.paused, producer_group = excluded.producer_group, rule = excluded.rule,
+    key = excluded.key, headers = excluded.headers, body = excluded.body
+WHERE NOT EXISTS (SELECT FROM chronoline.topics t WHERE t.uid = s.topic AND t.dropped_at IS NULL)
+RETURNING s.name;
+
+-- name: replace_schedule
+-- Puts another state in the place of one.
+UPDATE chronoline.schedules s SET
+    uid = %(uid)s, topic = %(topic)s, version = %(version)s, next_ms = %(next_ms)s, paused = %(paused)s,
+    producer_group = %(producer_group)s, rule = %(rule)s, key = %(key)b, headers = %(headers)b, body = %(body)b
+WHERE s.name = %(name)s AND s.uid = %(was_uid)s AND s.version = %(was_version)s
+    AND EXISTS (SELECT FROM chronoline.topics t WHERE t.uid = %(topic)s AND t.dropped_at IS NULL)
+RETURNING s.name;
+
+-- name: remove_schedule
+-- Deletes a schedule in a state.
+DELETE FROM chronoline.schedules WHERE name = %(name)s AND uid = %(uid)s AND version = %(version)s
+RETURNING name;
+
+-- name: move_schedules
+-- Moves schedules of live topics to their next times; another broker moves those that it holds.
+WITH held AS MATERIALIZED (
+    SELECT s.name, (move->>3)::bigint AS next_ms FROM jsonb_array_elements(%(moves)s::jsonb) move
+    JOIN chronoline.schedules s ON s.name = ANY (ARRAY[move->>0])
+    WHERE s.uid = (move->>1)::bigint AND s.version = (move->>2)::bigint AND NOT s.paused
+        AND EXISTS (SELECT FROM chronoline.topics t WHERE t.uid = s.topic AND t.dropped_at IS NULL)
+    FOR UPDATE OF s SKIP LOCKED
+)
+UPDATE chronoline.schedules s SET next_ms = held.next_ms, version = s.version + 1
+FROM held
+WHERE s.name = ANY (ARRAY[held.name])
+RETURNING s.name;
+
+-- name: schedule_named
+-- A schedule of a live topic.
+SELECT s.name, s.uid, s.topic, s.version, s.next_ms, s.paused, s.producer_group, s.rule, s.key, s.headers, s.body
+FROM chronoline.schedules s
+WHERE s.name = %(name)s AND EXISTS (SELECT FROM chronoline.topics t WHERE t.uid = s.topic AND t.dropped_at IS NULL);
+
+-- name: schedules
+-- Schedules of live topics by name, without their bodies.
+SELECT s.name, s.uid, s.topic, s.version, s.next_ms, s.paused, s.producer_group, s.rule, s.key, s.headers,
+    NULL::bytea
+FROM chronoline.schedules s
+WHERE s.name > %(after)s AND (%(topic)s::bigint IS NULL OR s.topic = %(topic)s::bigint)
+    AND EXISTS (SELECT FROM chronoline.topics t WHERE t.uid = s.topic AND t.dropped_at IS NULL)
+ORDER BY s.name LIMIT %(limit)s;
+
+-- name: due_schedules
+-- Schedules by their next times.
+SELECT name, uid, topic, version, next_ms, paused, producer_group, rule, key, headers, body
+FROM chronoline.schedules
+WHERE NOT paused AND next_ms <= %(before)s AND (next_ms, name) > (%(after_ms)s, %(after)s)
+ORDER BY next_ms, name LIMIT %(limit)s;
+
+-- name: next_schedule
+-- The earliest next time after a moment.
+SELECT next_ms FROM chronoline.schedules
+WHERE NOT paused AND next_ms > %(after_ms)s ORDER BY next_ms LIMIT 1;
+
+-- name: forget_schedules
+-- Deletes the schedules of dropped topics.
+DELETE FROM chronoline.schedules WHERE topic + 0 = ANY (%(topics)b::bigint[]) RETURNING name;

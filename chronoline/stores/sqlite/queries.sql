@@ -13,15 +13,21 @@ SELECT 1 FROM topics WHERE name = :name;
 
 -- name: topic
 -- A live topic by its uid.
-SELECT uid, name, settings FROM topics WHERE uid = :uid AND dropped_at IS NULL;
+SELECT uid, name, settings, revision, paused_at, paused_by, pause_reason
+FROM topics WHERE uid = :uid AND dropped_at IS NULL;
 
 -- name: floor
 -- The floor of a live topic.
 SELECT floor FROM topics WHERE uid = :uid AND dropped_at IS NULL;
 
+-- name: served_topic
+-- Whether a topic is live and not paused.
+SELECT 1 FROM topics WHERE uid = :uid AND dropped_at IS NULL AND paused_at IS NULL;
+
 -- name: topic_named
 -- A live topic by its name.
-SELECT uid, name, settings FROM topics WHERE name = :name AND dropped_at IS NULL;
+SELECT uid, name, settings, revision, paused_at, paused_by, pause_reason
+FROM topics WHERE name = :name AND dropped_at IS NULL;
 
 -- name: identity
 -- The id of the store.
@@ -29,11 +35,26 @@ SELECT id FROM identity;
 
 -- name: topics
 -- All live topics.
-SELECT uid, name, settings FROM topics WHERE dropped_at IS NULL ORDER BY name;
+SELECT uid, name, settings, revision, paused_at, paused_by, pause_reason
+FROM topics WHERE dropped_at IS NULL ORDER BY name;
 
 -- name: unfinished_drops
 -- Dropped topics whose names are not free yet.
-SELECT uid, name, settings FROM topics WHERE dropped_at IS NOT NULL ORDER BY name;
+SELECT uid, name, settings, revision, paused_at, paused_by, pause_reason
+FROM topics WHERE dropped_at IS NOT NULL ORDER BY name;
+
+-- name: changed_topics
+-- Live topics that were changed since they were created.
+SELECT uid, name, settings, revision, paused_at, paused_by, pause_reason
+FROM topics WHERE dropped_at IS NULL AND revision > 1 ORDER BY name;
+
+-- name: change_topic
+-- Changes the settings and the pause of a topic that has this revision.
+UPDATE topics SET
+    settings = :settings, paused_at = :paused_at, paused_by = :paused_by,
+    pause_reason = :pause_reason, revision = revision + 1
+WHERE uid = :uid AND dropped_at IS NULL AND revision = :revision
+RETURNING uid;
 
 -- name: drop_topic
 -- Drops a topic, for every process at once.
@@ -289,6 +310,13 @@ FROM messages INDEXED BY messages_owned
 WHERE topic = :topic AND producer_group = :producer_group AND life = 0 AND id > :after
 ORDER BY id LIMIT :limit;
 
+-- name: count_owned
+-- The number of messages of a producer group, up to a bound, from the index alone.
+SELECT count(*) FROM (
+    SELECT 1 FROM messages INDEXED BY messages_owned
+    WHERE topic = :topic AND producer_group = :producer_group AND life = 0 LIMIT :most
+);
+
 -- name: next_ts
 -- The oldest position of a cell.
 SELECT ts FROM messages INDEXED BY messages_due
@@ -493,3 +521,64 @@ RETURNING name;
 -- name: leave
 -- Forgets a member.
 DELETE FROM members WHERE "group" = :group AND name = :name;
+
+-- name: insert_schedule
+-- Makes a schedule on a live topic; that of a dropped topic does not keep its name.
+INSERT INTO schedules (name, uid, topic, version, next_ms, paused, producer_group, rule, key, headers, body)
+SELECT :name, :uid, :topic, :version, :next_ms, :paused, :producer_group, :rule, :key, :headers, :body
+FROM topics WHERE uid = :topic AND dropped_at IS NULL
+ON CONFLICT (name) DO UPDATE SET
+    uid = excluded.uid, topic = excluded.topic, version = excluded.version, next_ms = excluded.next_ms,
+    paused = excluded.paused, producer_group = excluded.producer_group, rule = excluded.rule,
+    key = excluded.key, headers = excluded.headers, body = excluded.body
+WHERE NOT EXISTS (SELECT 1 FROM topics t WHERE t.uid = schedules.topic AND t.dropped_at IS NULL)
+RETURNING name;
+
+-- name: replace_schedule
+-- Puts another state in the place of one.
+UPDATE schedules SET
+    uid = :uid, topic = :topic, version = :version, next_ms = :next_ms, paused = :paused,
+    producer_group = :producer_group, rule = :rule, key = :key, headers = :headers, body = :body
+WHERE name = :name AND uid = :was_uid AND version = :was_version
+    AND EXISTS (SELECT 1 FROM topics t WHERE t.uid = :topic AND t.dropped_at IS NULL)
+RETURNING name;
+
+-- name: remove_schedule
+-- Deletes a schedule in a state.
+DELETE FROM schedules WHERE name = :name AND uid = :uid AND version = :version RETURNING name;
+
+-- name: move_schedules
+-- Moves schedules of live topics to their next times.
+UPDATE schedules SET next_ms = move.value ->> 3, version = version + 1
+FROM json_each(:moves) AS move
+WHERE name = move.value ->> 0 AND uid = move.value ->> 1 AND version = move.value ->> 2 AND paused = 0
+    AND EXISTS (SELECT 1 FROM topics t WHERE t.uid = schedules.topic AND t.dropped_at IS NULL)
+RETURNING name;
+
+-- name: schedule_named
+-- A schedule of a live topic.
+SELECT s.name, s.uid, s.topic, s.version, s.next_ms, s.paused, s.producer_group, s.rule, s.key, s.headers, s.body
+FROM schedules s CROSS JOIN topics t WHERE s.name = :name AND t.uid = s.topic AND t.dropped_at IS NULL;
+
+-- name: schedules
+-- Schedules of live topics by name, without their bodies.
+SELECT s.name, s.uid, s.topic, s.version, s.next_ms, s.paused, s.producer_group, s.rule, s.key, s.headers, NULL
+FROM schedules s CROSS JOIN topics t
+WHERE s.name > :after AND (:topic IS NULL OR s.topic = :topic) AND t.uid = s.topic AND t.dropped_at IS NULL
+ORDER BY s.name LIMIT :limit;
+
+-- name: due_schedules
+-- Schedules by their next times.
+SELECT name, uid, topic, version, next_ms, paused, producer_group, rule, key, headers, body
+FROM schedules INDEXED BY schedules_next
+WHERE paused = 0 AND next_ms <= :before AND (next_ms, name) > (:after_ms, :after)
+ORDER BY next_ms, name LIMIT :limit;
+
+-- name: next_schedule
+-- The earliest next time after a moment.
+SELECT next_ms FROM schedules INDEXED BY schedules_next
+WHERE paused = 0 AND next_ms > :after_ms ORDER BY next_ms LIMIT 1;
+
+-- name: forget_schedules
+-- Deletes the schedules of a dropped topic.
+DELETE FROM schedules INDEXED BY schedules_topic WHERE topic = :topic RETURNING name;
