@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from chronoline.broker.auth import Door, token_hash
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.body_limit import BoundedBody
+from chronoline.broker.http.console_mount import ConsoleApp, is_of_console
 from chronoline.broker.http.problems import problem_of
 from chronoline.broker.principals import Principal
 from chronoline.core.addresses import is_loopback
@@ -34,7 +35,8 @@ OPEN_PATHS = frozenset({"/livez", "/readyz"})
 """Paths that need no token: probes have none."""
 PRINCIPAL = "chronoline.principal"
 """The key of the principal in the scope of a request."""
-_NOBODY = Principal(rights=Rights(()))
+NOBODY = Principal(rights=Rights(()))
+"""A probe, or a browser that has not signed in."""
 
 
 class RequestGuard:
@@ -48,8 +50,10 @@ class RequestGuard:
         *,
         host: str,
         consumer_paths: tuple[str, ...],
+        console: ConsoleApp | None = None,
     ) -> None:
         """Requests whose path ends in one of `consumer_paths` are counted as those of consumers."""
+        self._console = console
         self._app = app
         self._parts = parts
         self._door = door
@@ -87,12 +91,19 @@ class RequestGuard:
     def _principal(self, path: str, headers: Mapping[bytes, bytes]) -> Principal:
         """Raises `Unauthenticated` without a token, and on loopback for a host that is not allowed."""
         if path in OPEN_PATHS:
-            return _NOBODY
+            return NOBODY
+        in_console = self._console is not None and is_of_console(path)
+        authorization = headers.get(b"authorization", b"")
+        if in_console:
+            assert self._console is not None
+            authorization = self._console.authorization(headers)
         try:
             asks = self._door.asks
-            principal = self._door.principal(headers.get(b"authorization", b""))
+            principal = self._door.principal(authorization)
         except InvalidInput as error:  # the file of tokens cannot be read
             raise BrokerUnavailable(str(error)) from None
+        if principal is None and in_console:
+            return NOBODY  # its pages ask for a token
         if principal is None:
             self._parts.metrics.refused("http", "unauthenticated")
             raise Unauthenticated
