@@ -91,7 +91,7 @@ clean: ## Remove .venv, caches and build results
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Always made from nothing, so that it holds what the lock names and no more.
-$(READY): requirements.lock pyproject.toml bench/pyproject.toml
+$(READY): requirements.lock pyproject.toml bench/pyproject.toml chronoline/core/version.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "Chronoline needs Python 3.11 or newer; name one: make setup PYTHON=python3.12" >&2; exit 1; }
 	@echo "== setting up $(VENV)"

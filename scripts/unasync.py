@@ -154,6 +154,8 @@ def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 def _passed_on(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     positional = [each.arg for each in node.args.args[1:]]
     named = [f"{each.arg}={each.arg}" for each in node.args.kwonlyargs]
+    if node.args.kwarg is not None:
+        named.append(f"**{node.args.kwarg.arg}")
     return ", ".join([*positional, *named])
 
 

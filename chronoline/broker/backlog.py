@@ -21,6 +21,8 @@ _EVERY_S = 10.0
 _PATIENCE_S = 2.0
 """The longest wait of a scrape for a count; then it shows the last one."""
 _WINDOWS = 4
+_MOST_DEAD_LETTERS = 1_000
+"""More are not counted: the store has no count of them, and an operator looks long before."""
 
 
 class Backlog:
@@ -67,7 +69,7 @@ class Backlog:
         now_ms = self._clock.now_ms()
         window_ms = topic.settings.window_ms
 
-        def count(store: Store) -> tuple[Counts, list[ForecastStep]]:
+        def count(store: Store) -> tuple[Counts, list[ForecastStep], int]:
             start_ms = now_ms + 1
             overdue = store.count(
                 topic.uid, topic.all_buckets, start=0, end=start_ms, now_ms=now_ms
@@ -80,11 +82,12 @@ class Backlog:
                 step_ms=window_ms,
                 now_ms=now_ms,
             )
-            return overdue, ahead
+            return overdue, ahead, len(store.dead_letters(topic.uid, limit=_MOST_DEAD_LETTERS))
 
-        overdue, ahead = await self._access.call("count", count, topic=topic.name)
+        overdue, ahead, dead = await self._access.call("count", count, topic=topic.name)
         samples: list[Sample] = [
-            ("topic_available_messages_count", (topic.name,), overdue.available)
+            ("topic_available_messages_count", (topic.name,), overdue.available),
+            ("topic_dead_letters_count", (topic.name,), dead),
         ]
         waiting = 0
         for number, step in enumerate(ahead, 1):

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
+from chronoline.broker.crowds import Crowds
 from chronoline.broker.loaders import Loaders
+from chronoline.broker.message_spans import record_created
 from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.quotas import Quotas
 from chronoline.broker.store_access import Result, StoreAccess
 from chronoline.broker.topics import Topics
 from chronoline.core.change import LEASE_OPERATIONS, Change
@@ -19,6 +22,7 @@ from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import After, DeadLetter, Message, NewMessage
 from chronoline.core.outcome import Outcome
 from chronoline.core.permissions import Actor, NewTime, changes_with
+from chronoline.core.quotas import GroupOverrides
 from chronoline.core.topic import Topic
 from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.clock import Clock
@@ -38,29 +42,48 @@ class Carrier:
         loaders: Loaders,
         clock: Clock,
         metrics: BrokerMetrics,
+        *,
+        overrides: GroupOverrides | None = None,
     ) -> None:
+        """`overrides` are the quotas of producer groups that the node's settings have."""
         self._access = access
         self._topics = topics
         self._loaders = loaders
         self._clock = clock
         self._metrics = metrics
+        self._quotas = Quotas(access, clock, metrics, overrides or GroupOverrides())
+        self._crowds = Crowds(access, clock, metrics)
+
+    async def stop(self) -> None:
+        """Ends counts that are under way. May be called twice."""
+        await self._quotas.stop()
+        await self._crowds.stop()
 
     # Changes
 
     async def create(
         self, topic_uid: int, messages: Sequence[NewMessage], *, replace: bool = False
     ) -> list[Outcome]:
-        outcomes = await self._change(
-            "create",
-            topic_uid,
-            lambda threads: threads.create(
-                topic_uid, messages, if_exists="replace" if replace else "refuse"
-            ),
-        )
+        """Creates messages; those beyond the quota of their producer group are refused."""
+
+        async def create(within: Sequence[NewMessage]) -> list[Outcome]:
+            return await self._change(
+                "create",
+                topic_uid,
+                lambda threads: threads.create(
+                    topic_uid, within, if_exists="replace" if replace else "refuse"
+                ),
+            )
+
+        begin_ms = self._clock.now_ms()
+        topic = await self._topics.get(topic_uid)
+        outcomes = await self._quotas.create(topic, messages, create)
+        now_ms = self._clock.now_ms()
+        record_created(topic.name, messages, outcomes, begin_ms=begin_ms, end_ms=now_ms)
         loader = self._loaders.of(topic_uid)
         if loader is not None:
             loader.created(messages, outcomes)
-        return outcomes
+        return await self._crowds.warn(topic, messages, outcomes)
 
     async def change(
         self, topic_uid: int, changes: Sequence[Change], *, again: bool = False

@@ -10,7 +10,7 @@ as the table `STOPS` says:
   consumers of this broker. Leases that consumers hold are honoured.
 - A clock that is not trusted stops everything that acts by the time.
 - A stopping broker reserves and purges nothing more, and pushes what it holds.
-- A pipe that fires a topic stops the deliveries of that topic alone.
+- A pipe that fires a topic, or an operator who paused it, stops the deliveries of that topic alone.
 
 `/readyz`, `status`, the metric and the log show the closures of the node (`degradation`).
 """
@@ -33,6 +33,7 @@ class ClosureType(StrEnum):
     COORDINATION = "coordination"
     CLOCK = "clock"
     PIPE = "pipe"
+    PAUSED = "paused"
 
 
 class Work(StrEnum):
@@ -47,12 +48,13 @@ class Work(StrEnum):
     """Forget leases that have lapsed by the broker's clock."""
 
 
+OF_A_TOPIC = frozenset({ClosureType.PIPE, ClosureType.PAUSED})
+"""Closures that concern one topic. Its consumers hear the reason."""
 STOPS: dict[Work, frozenset[ClosureType]] = {
-    Work.RESERVE: frozenset(
-        {ClosureType.STOPPING, ClosureType.COORDINATION, ClosureType.CLOCK, ClosureType.PIPE}
-    ),
-    Work.PUSH: frozenset({ClosureType.COORDINATION, ClosureType.CLOCK, ClosureType.PIPE}),
-    Work.CALL: frozenset({ClosureType.PIPE}),
+    Work.RESERVE: frozenset({ClosureType.STOPPING, ClosureType.COORDINATION, ClosureType.CLOCK})
+    | OF_A_TOPIC,
+    Work.PUSH: frozenset({ClosureType.COORDINATION, ClosureType.CLOCK}) | OF_A_TOPIC,
+    Work.CALL: OF_A_TOPIC,
     Work.PURGE: frozenset({ClosureType.STOPPING, ClosureType.CLOCK}),
     Work.FORGET: frozenset({ClosureType.CLOCK}),
 }
@@ -112,7 +114,7 @@ class Gate:
         return next((each for each in found if each is not None), None)
 
     def for_topic(self) -> TopicGate:
-        """A gate for one topic, which a pipe can close, too."""
+        """A gate for one topic, which a pipe or an operator can close, too."""
         return TopicGate(self)
 
     def _by_stop(self) -> Closure | None:
@@ -141,12 +143,28 @@ class Gate:
 
 
 class TopicGate:
-    """The gate of one topic: that of its node, and whether a pipe fires the topic."""
+    """The gate of one topic: that of its node, and whether a pipe fires it or an operator paused it."""
 
     def __init__(self, node: Gate) -> None:
         self._node = node
-        self.paused = ""
-        """Why its consumers get nothing; empty while no pipe fires the topic."""
+        self._reasons: dict[ClosureType, str] = {}
+
+    def close(self, by: ClosureType, reason: str) -> None:
+        """Closes the gate for a reason of the topic; an empty reason ends that closure."""
+        if reason:
+            self._reasons[by] = reason
+        else:
+            self._reasons.pop(by, None)
+
+    @property
+    def paused(self) -> str:
+        """Why its consumers get nothing; empty while they do."""
+        return "; ".join(reason for _, reason in sorted(self._reasons.items()))
+
+    @property
+    def is_piped(self) -> bool:
+        """Whether a pipe fires the topic."""
+        return ClosureType.PIPE in self._reasons
 
     @property
     def store_problem(self) -> str:
@@ -156,6 +174,9 @@ class TopicGate:
     def closure(self, work: Work) -> Closure | None:
         """The first reason that stops a kind of work; None if it may be done."""
         closure = self._node.closure(work)
-        if closure is None and self.paused and ClosureType.PIPE in STOPS[work]:
-            closure = Closure(ClosureType.PIPE, self.paused, self.paused)
-        return closure
+        if closure is not None:
+            return closure
+        for type, reason in sorted(self._reasons.items()):
+            if type in STOPS[work]:
+                return Closure(type, reason, reason)
+        return None

@@ -29,9 +29,12 @@ given back.
 Errors. A consumer that retries nearly all its messages gets single ones, further and further apart, until it
 handles one; others get its share meanwhile (`consumer_health`).
 
-Pausing. While a pipe fires the topic nothing is reserved or pushed, messages that were not pushed are given
-back, and the consumers get a notice. They stay subscribed, keep their leases, and are served again when the
-pipe ends.
+Limits. On a topic with limits (`topic_limits`) it reserves no more than may leave soon, and the rest stays
+available; consumers get room in the order in which they have waited.
+
+Pausing. While a pipe fires the topic, or an operator has paused it, nothing is reserved or pushed, messages
+that were not pushed are given back, and the consumers get a notice. They stay subscribed, keep their leases,
+and are served again when that ends.
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ from concurrent.futures import Future
 from typing import NamedTuple
 
 from chronoline.broker.degradation import Degradation, DegradationType
-from chronoline.broker.gate import ClosureType, TopicGate, Work
+from chronoline.broker.gate import OF_A_TOPIC, ClosureType, TopicGate, Work
+from chronoline.broker.message_spans import record_delivered
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.shares import ConnectedConsumer, ShareFactory
 from chronoline.broker.store_access import StoreAccess
@@ -54,6 +58,7 @@ from chronoline.broker.subscription import (
     Receiver,
     Subscription,
 )
+from chronoline.broker.topic_limits import TopicLimits
 from chronoline.core.change import EXTENSIONS, Change, lease_change
 from chronoline.core.dealer import NO_SHARE, Share
 from chronoline.core.delivery import Chore, Command, Look, Reserve, Settle, is_unknown
@@ -71,6 +76,7 @@ from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.alarm import Alarm
 from chronoline.runtime.clock import Clock
 from chronoline.runtime.tasks import TaskSet, supervise
+from chronoline.runtime.timestamps import show_moment
 from chronoline.stores.contract import Recipient, Returned, Store
 
 logger = logging.getLogger(__name__)
@@ -144,6 +150,7 @@ class Loader:
         self._reserves = Moments(Subscription.reserve_at)
         self._pushes = Moments(Subscription.push_at)
         self._chores = Moments[Subscription](Subscription.chore_at)
+        self._limits = TopicLimits(access, metrics)
         # Consumers that have left, with changes that are not settled yet.
         self._leaving: list[Subscription] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -236,6 +243,7 @@ class Loader:
                 ),
                 topic=self.topic.name,
             )
+            self._limits.resumed(each.lease.id for each in grant.leased)
             for each in grant.leased:
                 in_hand = _is_its_own(each, subscription, holding)
                 subscription.resumed(each, in_hand=in_hand, now_ms=now_ms)
@@ -257,6 +265,7 @@ class Loader:
         self._pushes.forget(subscription)
         if not subscription.closed:
             subscription.close()
+            self._limits.abandoned(self.topic, subscription.outstanding.values())
             self._leaving.append(subscription)
         self.changed()
 
@@ -326,7 +335,7 @@ class Loader:
     def created(self, messages: Sequence[NewMessage], outcomes: Sequence[Outcome]) -> None:
         """Notes the messages that this broker created, sooner than the store's notices come."""
         done = zip(messages, outcomes, strict=True)
-        dues = {message.id: message.due for message, outcome in done if outcome.done}
+        dues = {message.id: outcome.at or message.due for message, outcome in done if outcome.done}
         if dues:
             self.noticed(min(dues.values()), self._buckets_of(dues))
 
@@ -348,13 +357,17 @@ class Loader:
         """Notes extended leases, and forgets those that ended; one refused for another reason lives on."""
         for change, outcome in zip(changes, outcomes, strict=True):
             subscription = self._subscriptions.get(change.name)
-            if subscription is None:
-                continue  # this broker did not grant the lease
+            if subscription is None:  # it has left, or another broker granted the lease
+                if self._limits.changed(change, outcome):
+                    self._to_reserve.ring()
+                continue
             if change.operation in EXTENSIONS:
                 if outcome.done:
                     subscription.moved(change.id, outcome.version, outcome.at)
             elif outcome.done or outcome.refusal in LEASE_IS_OVER:
                 subscription.forget(change)
+                if self.topic.settings.most_in_flight is not None:
+                    self._to_reserve.ring()
                 if outcome.done and subscription.handled(change, self._clock.now_ms()):
                     self._touch(subscription)
 
@@ -374,15 +387,24 @@ class Loader:
 
     # Pauses
 
-    def pause(self, reason: str) -> None:
-        """Stops all deliveries for a reason; an empty reason resumes them."""
-        if reason == self.gate.paused:
+    def topic_changed(self, topic: Topic) -> None:
+        """The topic has other settings, or was paused or resumed."""
+        self.topic = topic
+        for subscription in self.subscriptions:
+            subscription.topic_changed(topic)
+        self.pause(pause_words(topic), by=ClosureType.PAUSED)
+
+    def pause(self, reason: str, *, by: ClosureType = ClosureType.PIPE) -> None:
+        """Stops all deliveries for a reason; an empty reason ends what that closure stopped."""
+        before = self.gate.paused
+        self.gate.close(by, reason)
+        reason = self.gate.paused
+        if reason == before:
             return
-        self.gate.paused = reason
         logger.warning(
             "%s",
             reason
-            or f"no pipe fires topic {self.topic.name!r} any more: its consumers are served again",
+            or f"topic {self.topic.name!r} is not paused any more: its consumers are served again",
             extra={
                 "action": "topic_paused" if reason else "topic_resumed",
                 "topic": self.topic.name,
@@ -397,6 +419,7 @@ class Loader:
         self.changed()
 
     def _pause(self, subscription: Subscription) -> None:
+        subscription.piped = self.gate.is_piped
         subscription.pause(self.gate.paused)
         subscription.deal(NO_SHARE)
         subscription.receiver.paused(self.topic, self.gate.paused)
@@ -437,6 +460,8 @@ class Loader:
                 subscription.deal(share)
                 self._touch(subscription)
                 subscription.receiver.shared(self.topic, subscription.share)
+        own = (each for subscription in self.subscriptions for each in subscription.dealt.own)
+        self._limits.dealt(self.topic, own)
 
     def _deal_at(self, now_ms: int) -> int | None:
         """When the shares change, or a consumer turns busy or free by the time; None if that is not known."""
@@ -462,12 +487,30 @@ class Loader:
                 await self._rest(closure.type)
                 continue
             self._deal_if_due(now_ms)
-            if ready := self._ready(now_ms):
+            if self._limits.has_to_look:
+                await self._look_for_leases(now_ms)
+                continue
+            room = self._limits.room(self.topic, self._subscriptions.values(), now_ms)
+            if room != 0 and (ready := self._ready(now_ms, room)):
+                self._limits.opened(self.topic, now_ms)
                 await asyncio.gather(*(self._reserve(each) for each in _joined(ready)))
                 continue
-            await self._to_reserve.sleep(
-                self._seconds_until(self._reserves.next_at(now_ms), self._deals_at)
-            )
+            next_at = self._reserves.next_at(now_ms)
+            if room == 0 and next_at is not None:
+                if next_at <= now_ms:
+                    self._limits.closed(self.topic, now_ms)
+                opens_at = self._limits.opens_at(now_ms)
+                next_at = None if opens_at is None else max(opens_at, next_at)
+            await self._to_reserve.sleep(self._seconds_until(next_at, self._deals_at))
+
+    async def _look_for_leases(self, now_ms: int) -> None:
+        try:
+            await self._limits.look(self.topic, self.subscriptions, now_ms)
+        except TopicNotFound:
+            self.topic_deleted()
+            await self._to_reserve.sleep(None)
+        except ChronolineError:
+            await self._to_reserve.sleep(_REST_MS / 1000)
 
     def _deal_if_due(self, now_ms: int) -> None:
         """Deals when something changed; for the sake of single consumers, of many, not all the time."""
@@ -486,22 +529,25 @@ class Loader:
 
     async def _rest(self, closed_by: ClosureType) -> None:
         """Waits a moment before it asks the gate again, or until it is woken."""
-        if closed_by is ClosureType.PIPE:
+        if closed_by in OF_A_TOPIC:
             await self._end_if_deleted()
             await self._to_reserve.sleep(_LOOK_WHEN_PAUSED_MS / 1000)
         else:
             await self._to_reserve.sleep(_REST_MS / 1000)
 
-    def _ready(self, now_ms: int) -> list[Reservation]:
-        """The reservations that are due, the longest waiting first."""
+    def _ready(self, now_ms: int, room: int | None = None) -> list[Reservation]:
+        """The reservations that are due, the longest waiting first; together for so many messages at most."""
         ready: list[Reservation] = []
         backups = 0
-        for subscription in self._reserves.due(now_ms):  # the others stay due
-            is_full = len(ready) == _MOST_TOGETHER or backups == _AT_ONCE
-            command = None if is_full else subscription.reserve(now_ms)
+        due = self._reserves.due(now_ms)  # those that are not reserved for stay due
+        for place, subscription in enumerate(due):
+            is_full = len(ready) == _MOST_TOGETHER or backups == _AT_ONCE or room == 0
+            most = None if room is None else max(1, room // (len(due) - place))
+            command = None if is_full else subscription.reserve(now_ms, most)
             if command is not None:
                 ready.append(Reservation(subscription, command))
                 backups += command.is_backup
+                room = None if room is None else room - command.limit
         return ready
 
     async def _reserve(self, joined: Sequence[Reservation]) -> None:
@@ -733,26 +779,39 @@ class Loader:
         while not self._stopped:
             now_ms = self._clock.now_ms()
             if (closure := self.gate.closure(Work.PUSH)) is not None:
-                is_paused = closure.type is ClosureType.PIPE  # its messages were given back already
+                is_paused = closure.type in OF_A_TOPIC  # its messages were given back already
                 if not is_paused:
                     self._give_all_back()
                 await self._to_push.sleep(None if is_paused else _REST_MS / 1000)
                 continue
-            for subscription in self._pushes.due(now_ms):
-                self._push(subscription, now_ms)
-            await self._to_push.sleep(self._seconds_until(self._pushes.next_at(now_ms)))
+            room = self._limits.may_leave(self.topic, now_ms)
+            if room is None:
+                for subscription in self._pushes.due(now_ms):
+                    self._push(subscription, now_ms)
+            elif room:
+                for subscription in self._pushes.due(now_ms):  # others stay due
+                    room -= self._push(subscription, now_ms, room) if room else 0
+            next_at = self._pushes.next_at(now_ms)
+            if room == 0 and next_at is not None:
+                next_at = max(next_at, self._limits.leaves_at(now_ms))
+            await self._to_push.sleep(self._seconds_until(next_at))
 
     def _give_all_back(self) -> None:
         """Gives messages back while the clock is off: another broker, whose clock is right, can push them."""
         for subscription in self.subscriptions:
             subscription.give_back(subscription.agenda.give_back())
 
-    def _push(self, subscription: Subscription, now_ms: int) -> None:
+    def _push(self, subscription: Subscription, now_ms: int, most: int | None = None) -> int:
+        """Pushes what is due, at most this number of messages, and answers how many left."""
         was_full = subscription.wanted <= 0
-        ready = subscription.take_due(now_ms)
+        ready = subscription.take_due(now_ms, most)
         if ready:
             subscription.receiver.push(self.topic, ready)
             self._metrics.pushed(self.topic.name, ready, now_ms)
+            record_delivered(self.topic.name, ready, now_ms)
+            if most is not None:
+                self._limits.left(len(ready), now_ms)
+                self._to_reserve.ring()
         for lease in subscription.take_lapsed():
             logger.warning(
                 "message %r of topic %r was not pushed within its lease; it is served again",
@@ -762,6 +821,17 @@ class Loader:
         if was_full and subscription.wanted > 0:
             self._reserves.touch(subscription)
             self._to_reserve.ring()
+        return len(ready)
+
+
+def pause_words(topic: Topic) -> str:
+    """Why the consumers of a paused topic get nothing; empty if it is not paused."""
+    pause = topic.pause
+    if pause is None:
+        return ""
+    by = f" by {pause.by}" if pause.by else ""
+    why = f": {pause.reason}" if pause.reason else ""
+    return f"topic {topic.name!r} is paused since {show_moment(pause.since)}{by}{why}"
 
 
 def _joined(ready: Sequence[Reservation]) -> list[list[Reservation]]:

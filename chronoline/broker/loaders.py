@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable, Iterator
 
 from chronoline.broker.degradation import Degradation
-from chronoline.broker.gate import Gate, Work
-from chronoline.broker.loader import Loader
+from chronoline.broker.gate import ClosureType, Gate, Work
+from chronoline.broker.loader import Loader, pause_words
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.pipe_watch import PipeWatch
 from chronoline.broker.shares import LocalShares, ShareFactory
@@ -65,7 +65,7 @@ class Loaders:
 
         Raises `AlreadySubscribed`, `TopicPiped`, and `InvalidInput` for a topic that has a target. A
         `returning` receiver was subscribed before, and is accepted although a pipe fires the topic: it gets
-        nothing until the pipe has ended. So is a target.
+        nothing until the pipe has ended. So is a target. All are accepted while the topic is paused.
         """
         if topic.settings.target is not None and not for_target:
             raise InvalidInput(
@@ -89,12 +89,18 @@ class Loaders:
             loader.start()
             self._pipes.loader_added()
         loader.pause(paused)
+        loader.pause(pause_words(topic), by=ClosureType.PAUSED)
         try:
             return await loader.subscribe(
                 receiver, lease_ms=lease_ms, credit=credit, holding=holding
             )
         finally:
             self._retire(loader)
+
+    def topic_changed(self, topic: Topic) -> None:
+        """A topic has other settings, or was paused or resumed."""
+        if (loader := self._loaders.get(topic.uid)) is not None:
+            loader.topic_changed(topic)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         loader = self._loaders.get(subscription.topic.uid)

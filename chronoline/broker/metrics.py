@@ -46,6 +46,11 @@ FAMILIES: Mapping[str, Family] = {
     "topic_available_messages_count": Family(
         ("topic",), "Messages that are due and not leased.", True
     ),
+    "topic_dead_letters_count": Family(
+        ("topic",),
+        "Dead letters in the store; of more than 1,000 the first 1,000 are counted.",
+        True,
+    ),
     "topic_waiting_messages_count_bucket": Family(
         ("topic", "le"), "Messages that fall due within `le` seconds.", True
     ),
@@ -54,8 +59,21 @@ FAMILIES: Mapping[str, Family] = {
     "topic_leases_body_total_bytes": Family(
         ("topic",), "Bodies, keys and headers of leased messages."
     ),
+    "topic_paused": Family(("topic",), "1 while the topic is paused.", True),
     "topic_target_calls_count": Family(
         ("outcome", "topic"), "Calls of the targets of topics, by outcome."
+    ),
+    "topic_throttled_count": Family(
+        ("limit", "topic"), "How often a limit of the topic held its deliveries up."
+    ),
+    "topic_throttled_duration_ms": Family(
+        ("limit", "topic"), "How long limits of the topic held its deliveries up in all."
+    ),
+    "topic_quota_refused_count": Family(
+        ("group", "quota", "topic"), "Creates that the quota of a producer group refused."
+    ),
+    "topic_crowded_count": Family(
+        ("topic",), "Messages created in a second that is fuller than the topic can deliver."
     ),
     "broker_commands_count": Family(("command", "topic"), "Commands of clients."),
     "broker_commands_errors": Family(("command", "topic"), "Failed commands of clients."),
@@ -64,6 +82,9 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "broker_under_way_bytes": Family(
         (), "Bytes of unanswered requests of all clients, as limits.node_bytes counts them.", True
+    ),
+    "broker_data_free_bytes": Family(
+        (), "Free bytes on the file system of the node's folder.", True
     ),
     "broker_shortages_count": Family(
         ("resource",), "How often the process ran short of descriptors, memory, ports or threads."

@@ -41,7 +41,18 @@ from chronoline.stores.contract import Store
 logger = logging.getLogger(__name__)
 
 _OWN_QUERIES = frozenset(
-    {"clock", "held", "identity", "members", "next_ts", "purge", "ready", "topic", "unreserve"}
+    {
+        "changed_topics",
+        "clock",
+        "held",
+        "identity",
+        "members",
+        "next_ts",
+        "purge",
+        "ready",
+        "topic",
+        "unreserve",
+    }
 )
 """Reads that the broker's own work waits for. Each is quick; all others are reads of clients."""
 _REMOVALS = frozenset({"purge"})

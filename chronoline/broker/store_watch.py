@@ -36,11 +36,14 @@ class StoreWatch(AsyncService):
         access: StoreAccess,
         tell: Callable[[Sequence[Notice]], None],
         served: Callable[[], Sequence[Topic]],
+        topics_noticed: Callable[[Sequence[Notice]], None] = lambda _: None,
     ) -> None:
+        """`topics_noticed` gets all notices: some concern topics, and not messages."""
         self._store = store
         self._access = access
         self._tell = tell
         self._served = served
+        self._topics_noticed = topics_noticed
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -97,6 +100,8 @@ class StoreWatch(AsyncService):
     def _heard(self, notices: Sequence[Notice]) -> None:
         if self._stopped.is_set():
             return
+        self._topics_noticed(notices)
+        notices = [each for each in notices if not each.topic_changed]
         known = [each for each in notices if each.due is not None or each.returned is not None]
         if known:
             self._tell(known)

@@ -115,6 +115,8 @@ class Subscription(Delivery):
         """Its share, with backups."""
         self._member = TopicMember(receiver.name, rack=receiver.rack)
         self._busy_member = self._member._replace(busy=True)
+        self.piped = False
+        """Whether a pipe fires the topic, which is one of the reasons of a pause."""
         self.joined = False
         """Whether its live leases are known. Before that nothing is reserved or pushed, because it could not
         tell new leases from old ones."""
@@ -131,6 +133,12 @@ class Subscription(Delivery):
     def share(self) -> BucketRange:
         """The first of its own ranges, for display."""
         return self.ranges[0] if self.ranges else NO_BUCKETS
+
+    def topic_changed(self, topic: Topic) -> None:
+        """The topic has other settings."""
+        self.topic = topic
+        self._largest_bytes = topic.settings.largest_body_bytes + MAX_KEY_BYTES + MAX_HEADER_BYTES
+        self.agenda.largest_bytes = self._largest_bytes
 
     def changed(self) -> None:
         """Wakes the loader: work for this consumer may be due earlier than planned."""
@@ -172,10 +180,10 @@ class Subscription(Delivery):
             expected = max(_SPARE * max(sizes), self.agenda.largest_bytes // 2)
             self.agenda.largest_bytes = min(expected, self._largest_bytes)
 
-    def take_due(self, now_ms: int) -> list[LeasedMessage]:
-        """The messages that leave now, in order of `due`."""
+    def take_due(self, now_ms: int, most: int | None = None) -> list[LeasedMessage]:
+        """The messages that leave now, in order of `due`, at most this number."""
         advance_ms = self.receiver.advance_ms
-        ready = self.deliver(now_ms, ahead_ms=advance_ms + _BUNDLE_MS if advance_ms else 0)
+        ready = self.deliver(now_ms, most, ahead_ms=advance_ms + _BUNDLE_MS if advance_ms else 0)
         self.add_credit(0, now_ms)
         return ready
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from yarl import URL
 
@@ -17,6 +17,16 @@ from chronoline.callbacks.address_guard import AddressGuard
 from chronoline.callbacks.resolver import Lookups
 from chronoline.runtime.descriptors import SHORTAGES, shortage_of
 from chronoline.runtime.service import AsyncService
+from chronoline.runtime.traces import (
+    NO_TRACE,
+    Attributes,
+    TraceContext,
+    TraceStep,
+    current_context,
+    fail,
+    span_of,
+    tracer,
+)
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -62,6 +72,16 @@ class Answer:
     @property
     def succeeded(self) -> bool:
         return self.verdict is Verdict.succeeded
+
+
+class CallOrigin(NamedTuple):
+    """The message or the timer for which a call is made."""
+
+    name: str
+    """The topic, or `timers`."""
+    id: str
+    context: TraceContext = NO_TRACE
+    """The trace of its sender."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +143,43 @@ class Caller(AsyncService):
     async def _stop(self) -> None:
         if self._session is not None:
             await self._session.close()
+
+    async def post_traced(
+        self,
+        uri: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        origin: CallOrigin,
+        attempt: int = 0,
+        turn_within_s: float | None = None,
+        may_begin: Callable[[], bool] = lambda: True,
+    ) -> Answer:
+        """Calls once, in the trace of the sender, whose context goes with the request."""
+
+        def call(context: TraceContext) -> Awaitable[Answer]:
+            return self.post(
+                uri,
+                body,
+                {**headers, **context},
+                attempt=attempt,
+                turn_within_s=turn_within_s,
+                may_begin=may_begin,
+            )
+
+        if not origin.context or tracer() is None:
+            return await call(origin.context)
+        about: Attributes = {
+            "messaging.message.id": origin.id,
+            "http.request.method": "POST",
+            "url.full": uri,
+            "http.request.resend_count": attempt,
+        }
+        with span_of(TraceStep.CALL, origin.name, lambda: about, parent=origin.context) as span:
+            answer = await call(current_context() or origin.context)
+            if span is not None and not answer.succeeded:
+                fail(span, answer.verdict.value, answer.reason)
+            return answer
 
     async def post(
         self,

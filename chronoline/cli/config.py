@@ -70,8 +70,13 @@ def _all(settings: NodeSettings) -> Iterator[_Shown]:
             shown = {"store": settings.shown_store, "coordination": settings.shown_coordination}
             yield _shown(settings, (name,), shown.get(name, value))
     for table, values in tables:
+        inside = {name: value for name, value in values.items() if isinstance(value, dict)}
         for name, value in values.items():
-            yield _shown(settings, (table, name), value)
+            if name not in inside:
+                yield _shown(settings, (table, name), value)
+        for name, named in inside.items():
+            for each, value in named.items():
+                yield _shown(settings, (table, name, each), value)
 
 
 def _shown(settings: NodeSettings, path: SettingPath, value: Any) -> _Shown:

@@ -120,19 +120,21 @@ def send(  # noqa: PLR0913 - the options of a command
             )
         _send_lines(broker, topic, at, key=key_bytes, headers=headers, group=group, as_json=as_json)
         return
+    from chronoline.client.aio import ToSend  # noqa: PLC0415 - gRPC is slow to import
+
+    message = ToSend(body=_body(body), id=message_id, key=key_bytes, headers=headers, **at)
     with broker.client(group=group) as client:
-        sent = client.send(
-            topic,
-            _body(body),
-            id=message_id,
-            key=key_bytes,
-            headers=headers,
-            if_exists="replace" if replace else "refuse",
-            **at,
-        )
-    print(json.dumps({"id": sent}, ensure_ascii=False) if as_json else sent)
+        if_exists = "replace" if replace else "refuse"
+        (sent,) = client.send_many(topic, [message], if_exists=if_exists).raise_for_refused()
+    if as_json:
+        moved = {} if sent.at is None else {"due": show_moment(sent.at)}
+        warned = {"warning": sent.warning} if sent.warning else {}
+        _print_json(id=sent.id, **moved, **warned)
+    else:
+        print(sent.id)
     if sys.stderr.isatty():
-        print_to_stderr(f"sent; it is due {_shown(at, due, delay)}")
+        shown = _shown(at, due, delay) if sent.at is None else f"at {show_moment(sent.at)}"
+        print_to_stderr(f"sent; it is due {shown}")
 
 
 def _body(text: str | None) -> bytes:

@@ -13,6 +13,7 @@ from chronoline.broker.degradation import NOTICES
 from chronoline.cli.broker import Broker, asks_a_broker
 from chronoline.cli.options import AsJson
 from chronoline.cli.output import print_table, printable
+from chronoline.cli.topic_changes import pause_json, paused_since
 from chronoline.cli.topics import counts_json, topic_table
 from chronoline.client.topics import Topic
 
@@ -67,7 +68,10 @@ def _as_json(info: pb.Cluster, topics: Counted) -> dict[str, Any]:
             }
             for each in info.subscribers
         ],
-        "topics": [{"topic": topic.name, **counts_json(count)} for topic, count in topics],
+        "topics": [
+            {"topic": topic.name, "paused": pause_json(topic.pause), **counts_json(count)}
+            for topic, count in topics
+        ],
     }
 
 
@@ -86,6 +90,10 @@ def _print(info: pb.Cluster, topics: Counted) -> None:
         print_table(_subscribers(info))
     else:
         console.print("Nobody consumes.")
+    for topic, _ in topics:
+        if topic.pause is not None:
+            words = f"Topic {topic.name!r} {paused_since(topic.pause)}"
+            console.print(Text(printable(words), style="yellow"), soft_wrap=True)
     if topics:
         print_table(topic_table(topics))
     else:

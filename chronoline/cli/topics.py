@@ -15,7 +15,15 @@ from rich.text import Text
 from chronoline.cli.broker import Broker, asks_a_broker
 from chronoline.cli.cluster import served_table
 from chronoline.cli.options import AsJson, Yes, confirm
-from chronoline.cli.output import count_of, print_table
+from chronoline.cli.output import count_of, print_table, printable
+from chronoline.cli.topic_changes import (
+    Name,
+    pause,
+    pause_json,
+    paused_since,
+    resume,
+    set_settings,
+)
 from chronoline.client.topics import Topic, TopicSettings
 from chronoline.core.units import parse_duration_ms, parse_size_bytes
 
@@ -35,7 +43,9 @@ app = typer.Typer(
 
 _DEFAULT = TopicSettings()
 
-Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+app.command()(pause)
+app.command()(resume)
+app.command("set")(set_settings)
 
 
 @app.command()
@@ -80,15 +90,36 @@ def create(  # noqa: PLR0913 - the options of a command
             metavar="URL", help="Post each message there at its due, instead of to consumers."
         ),
     ] = None,
+    most_per_s: Annotated[
+        int | None, typer.Option(metavar="N", help="Deliver at most so many messages a second.")
+    ] = None,
+    most_in_flight: Annotated[
+        int | None, typer.Option(metavar="N", help="At most so many messages leased at a time.")
+    ] = None,
+    spread: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="Spread the messages of one moment over this time after it."
+        ),
+    ] = None,
+    group_waiting: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="The most messages of each producer group that wait."),
+    ] = None,
+    group_creates_per_s: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="The most creates of each producer group a second."),
+    ] = None,
     if_missing: Annotated[
         bool, typer.Option("--if-missing", help="Leave an existing topic unchanged.")
     ] = False,
 ) -> None:
-    """Create a topic. Its settings never change.
+    """Create a topic. `chronoline topic set` changes most of its settings later.
 
     chronoline topic create reminders
     chronoline topic create jobs --lease 5m --max-attempts 5 --dedupe 1d
     chronoline topic create calls --target https://example.com/remind
+    chronoline topic create mails --most-per-s 100 --spread 5m
     """
     settings = TopicSettings(
         buckets=buckets,
@@ -100,6 +131,11 @@ def create(  # noqa: PLR0913 - the options of a command
         dead_letters=dead_letters,
         largest_body_bytes=parse_size_bytes(largest_body, "--largest-body"),
         target=target,
+        most_per_s=most_per_s,
+        most_in_flight=most_in_flight,
+        spread=None if spread is None else _duration(spread, "--spread"),
+        group_waiting=group_waiting,
+        group_creates_per_s=group_creates_per_s,
     )
     with broker.client() as client:
         topic = client.create_topic(name, settings, if_missing=if_missing)
@@ -144,8 +180,12 @@ def show(broker: Broker, name: Name, as_json: AsJson = False) -> None:
         served = [asdict(each) for each in cluster.subscribers if each.topic_uid == topic.uid]
         print(json.dumps({**topic_json(topic, count), "subscribers": served}, indent=2))
         return
+    if topic.pause is not None:
+        words = f"topic {name!r} {paused_since(topic.pause)}"
+        Console().print(Text(printable(words), style="yellow"), soft_wrap=True)
     table = Table(Column(), Column(overflow="fold"), show_header=False, box=None)
-    for key, value in {**counts_json(count), **asdict(topic.settings.in_ms())}.items():
+    counts = {**counts_json(count), "revision": topic.revision}
+    for key, value in {**counts, **asdict(topic.settings.in_ms())}.items():
         shown = "–" if value is None else str(value).lower() if value in (True, False) else value
         table.add_row(key, Text(f"{shown:,}" if isinstance(shown, int) else str(shown)))
     Console().print(table)
@@ -178,6 +218,8 @@ def topic_json(topic: Topic, count: Forecast) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "uid": topic.uid,
+        "revision": topic.revision,
+        "paused": pause_json(topic.pause),
         **counts_json(count),
         "settings": asdict(topic.settings.in_ms()),
     }
@@ -197,5 +239,8 @@ def topic_table(found: list[tuple[Topic, Forecast]]) -> Table:
         table.add_column(name, justify="right", overflow="fold")
     for topic, count in found:
         figures = (*counts_json(count).values(), topic.settings.buckets)
-        table.add_row(Text(topic.name), *(f"{figure:,}" for figure in figures))
+        shown = Text(printable(topic.name))
+        if topic.pause is not None:
+            shown.append(" (paused)", style="yellow")
+        table.add_row(shown, *(f"{figure:,}" for figure in figures))
     return table

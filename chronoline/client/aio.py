@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +21,7 @@ from chronoline.client.messages import (
     Headers,
     Message,
     ToSend,
+    describe_send,
     outgoing_messages,
 )
 from chronoline.client.outcomes import Outcome, Outcomes, outcomes_from_wire
@@ -26,7 +29,7 @@ from chronoline.client.producer_stream import ProducerStream
 from chronoline.client.renewal import renew
 from chronoline.client.requests import RequestKind
 from chronoline.client.times import Delay, check_count, duration_ms, lease_length_ms, when
-from chronoline.client.topics import Topic, TopicSettings
+from chronoline.client.topics import Topic, TopicSettings, settings_in_ms
 from chronoline.core.change import Change
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.limits import id_problem, name_problem
@@ -36,17 +39,21 @@ from chronoline.core.permissions import Operation
 from chronoline.runtime.bounded_cache import BoundedCache
 from chronoline.runtime.tasks import TaskSet
 from chronoline.runtime.timestamps import to_ms
+from chronoline.runtime.traces import TraceStep, span_of
 from chronoline.wire.codec import settings_to_wire, topic_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+logger = logging.getLogger(__name__)
+
 __all__ = ["AsyncClient", "DeadLetter", "Forecast", "Headers", "Message", "Outcomes", "ToSend"]
 
 DEFAULT_TIMEOUT_S = 30.0
 DEFAULT_PREFETCH = 16
 _PAGE_IDS = 1_000
+_WARN_EVERY_S = 60.0
 _MOST_TOPICS = 10_000
 """The topics whose uids are remembered; others are asked for again."""
 
@@ -99,6 +106,8 @@ class AsyncClient:
         self._consumers: dict[ConsumerStream, asyncio.Task[None]] = {}
         self._lingering = TaskSet()
         self._topics: BoundedCache[str, Topic] = BoundedCache(_MOST_TOPICS)
+        # By topic: no warning is logged before this moment.
+        self._warn_again_s: dict[str, float] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -159,6 +168,51 @@ class AsyncClient:
         done = await self._ask("Overseer/DropTopic", asked, pb.Dropped, repeatable=False)
         return bool(done.dropped)
 
+    async def pause_topic(self, name: str, *, reason: str = "") -> Topic:
+        """Pauses a topic: consumers get nothing until it is resumed, and producers may send.
+
+        Consumers stay connected, and settle what they hold. A topic that is paused already stays so since
+        then, with the new reason.
+        """
+        return await self._change_topic(
+            name, "PauseTopic", lambda uid: pb.PauseTopicRequest(uid=uid, reason=reason)
+        )
+
+    async def resume_topic(self, name: str) -> Topic:
+        """Ends the pause of a topic."""
+        return await self._change_topic(name, "ResumeTopic", lambda uid: pb.TopicRef(uid=uid))
+
+    async def change_topic(
+        self, name: str, *, revision: int | None = None, **settings: Any
+    ) -> Topic:
+        """Changes settings of a topic while it runs; the others stay as they are.
+
+        They have the names of `TopicSettings`; None removes an optional one. With a `revision` the topic
+        must have it: raises `TopicChanged` if another changed it meanwhile. Raises `InvalidInput` for
+        settings that cannot change, with the reason.
+        """
+        changed, unset = settings_in_ms(settings)
+        try:
+            wire = pb.TopicSettings(**changed)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"topic settings: {error}") from None
+        return await self._change_topic(
+            name,
+            "ChangeTopic",
+            lambda uid: pb.ChangeTopicRequest(
+                uid=uid, revision=revision, settings=wire, unset=unset
+            ),
+            repeatable=revision is None,
+        )
+
+    async def _change_topic(
+        self, name: str, method: str, asked: Callable[[int], Any], *, repeatable: bool = True
+    ) -> Topic:
+        changed = await self._ask_of(
+            name, f"Overseer/{method}", asked, pb.Topic, repeatable=repeatable
+        )
+        return self._remember(name, changed)
+
     # Sending
 
     async def send(
@@ -176,6 +230,8 @@ class AsyncClient:
         if_exists: str = "refuse",
     ) -> str:
         """Puts one message on a timeline and returns its id. Raises `Refused` if it was refused.
+
+        Of a refusal that passes, such as a used up quota, the error's `retry_after` says when to try again.
 
         `due` is a moment with its zone, `delay` seconds or a timedelta, from when the broker reads it;
         without either it is served at once. `json` is written as JSON, and so is a pydantic model as `body`.
@@ -200,13 +256,31 @@ class AsyncClient:
         """Puts messages on a timeline, in as few frames as possible; returns an outcome for each.
 
         They are not one transaction: each is done or refused by itself. An invalid message raises
-        `InvalidInput`, and nothing is sent.
+        `InvalidInput`, and nothing is sent. The first message of each moment that is fuller than the topic
+        can deliver has a `warning`, which is logged too, at most once a minute for a topic.
         """
         if if_exists not in ("refuse", "replace"):
             raise InvalidInput(f'if_exists must be "refuse" or "replace", not {if_exists!r}')
-        outgoing = outgoing_messages(messages)
         replace = if_exists == "replace"
-        return Outcomes(await self._request(topic, Operation.CREATE, outgoing, replace=replace))
+        with span_of(TraceStep.SEND, str(topic), dict) as span:
+            outgoing = outgoing_messages(messages)
+            outcomes = await self._request(topic, Operation.CREATE, outgoing, replace=replace)
+            if span is not None:
+                describe_send(span, outgoing, outcomes)
+        self._log_warnings(topic, outcomes)
+        return Outcomes(outcomes)
+
+    def _log_warnings(self, topic: str, outcomes: Sequence[Outcome]) -> None:
+        warning = next((each.warning for each in outcomes if each.warning), None)
+        if warning is None:
+            return
+        now_s = time.monotonic()
+        if now_s >= self._warn_again_s.get(topic, now_s):
+            self._warn_again_s = {
+                topic: at for topic, at in self._warn_again_s.items() if at > now_s
+            }
+            self._warn_again_s[topic] = now_s + _WARN_EVERY_S
+            logger.warning("%s", warning, extra={"action": "crowded", "topic": topic})
 
     async def reschedule(
         self, topic: str, id: str, *, due: datetime | None = None, delay: Delay | None = None

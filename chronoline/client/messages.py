@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Any, Self
 
 from chronoline.client.producer_stream import OutgoingMessage
 from chronoline.client.times import Delay, moment_ms, when
-from chronoline.client.trace_context import traced
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_BODY_BYTES, message_problem
 from chronoline.core.message import After, Header, NewMessage
 from chronoline.runtime.message_ids import new_id
-from chronoline.runtime.timestamps import from_ms
+from chronoline.runtime.timestamps import from_ms, show_moment
+from chronoline.runtime.traces import fail, with_context
 from chronoline.wire.codec import headers_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span
     from pydantic import BaseModel
+
+    from chronoline.client.outcomes import Outcome
 
 Headers = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
 """A mapping, or pairs for repeated names."""
@@ -125,6 +128,25 @@ def outgoing_messages(messages: Iterable[ToSend]) -> list[OutgoingMessage]:
     return [_outgoing_message(each) for each in messages]
 
 
+def describe_send(
+    span: Span, messages: Sequence[OutgoingMessage], outcomes: Sequence[Outcome]
+) -> None:
+    """The attributes of the span that sent messages, and its failure if any was not done."""
+    if len(messages) == 1:
+        (outgoing,) = messages
+        span.set_attribute("messaging.message.id", outgoing.message.id)
+        if outgoing.delay_ms is None:
+            span.set_attribute("messaging.chronoline.due", show_moment(outgoing.message.due))
+        else:
+            span.set_attribute("messaging.chronoline.delay_ms", outgoing.delay_ms)
+    else:
+        span.set_attribute("messaging.batch.message_count", len(messages))
+    not_done = [each for each in outcomes if not each.done]
+    if not_done:
+        words = f"{len(not_done)} of {len(messages)} messages: {not_done[0].reason}"
+        fail(span, not_done[0].refusal or "unknown", words)
+
+
 def _outgoing_message(message: ToSend) -> OutgoingMessage:
     if not isinstance(message, ToSend):
         raise InvalidInput(f"each message must be a ToSend, not {type(message).__name__}")
@@ -163,7 +185,7 @@ def _body(body: bytes | str | BaseModel | None, json: Any) -> bytes | None:
 
 def _headers(headers: Headers) -> tuple[Header, ...]:
     if headers == ():
-        return traced(())
+        return with_context(())
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     try:
         given = tuple(
@@ -174,7 +196,7 @@ def _headers(headers: Headers) -> tuple[Header, ...]:
         if isinstance(error, InvalidInput):
             raise
         raise InvalidInput("headers must be a mapping, or (name, value) pairs") from None
-    return traced(given)
+    return with_context(given)
 
 
 def _encoded(text: str, what: str) -> bytes:

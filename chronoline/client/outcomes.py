@@ -27,7 +27,9 @@ class Outcome(BaseOutcome):
             version=wire.version,
             detail=wire.detail,
             unknown=wire.unknown,
-            at=from_ms(at_ms) if at_ms else None,
+            retry_after_ms=wire.retry_after_ms or None,
+            warning=wire.warning,
+            at=from_ms(at_ms or wire.due_ms) if at_ms or wire.due_ms else None,
         )
 
 

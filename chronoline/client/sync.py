@@ -238,6 +238,27 @@ class Client(Closable):
         """Deletes a topic and everything on it; false if it was deleted already."""
         return self._run(self._inner.delete_topic(name))
 
+    def pause_topic(self, name: str, *, reason: str = "") -> Topic:
+        """Pauses a topic: consumers get nothing until it is resumed, and producers may send.
+
+        Consumers stay connected, and settle what they hold. A topic that is paused already stays so since
+        then, with the new reason.
+        """
+        return self._run(self._inner.pause_topic(name, reason=reason))
+
+    def resume_topic(self, name: str) -> Topic:
+        """Ends the pause of a topic."""
+        return self._run(self._inner.resume_topic(name))
+
+    def change_topic(self, name: str, *, revision: int | None = None, **settings: Any) -> Topic:
+        """Changes settings of a topic while it runs; the others stay as they are.
+
+        They have the names of `TopicSettings`; None removes an optional one. With a `revision` the topic
+        must have it: raises `TopicChanged` if another changed it meanwhile. Raises `InvalidInput` for
+        settings that cannot change, with the reason.
+        """
+        return self._run(self._inner.change_topic(name, revision=revision, **settings))
+
     def send(
         self,
         topic: str,
@@ -253,6 +274,8 @@ class Client(Closable):
         if_exists: str = "refuse",
     ) -> str:
         """Puts one message on a timeline and returns its id. Raises `Refused` if it was refused.
+
+        Of a refusal that passes, such as a used up quota, the error's `retry_after` says when to try again.
 
         `due` is a moment with its zone, `delay` seconds or a timedelta, from when the broker reads it;
         without either it is served at once. `json` is written as JSON, and so is a pydantic model as `body`.
@@ -279,7 +302,8 @@ class Client(Closable):
         """Puts messages on a timeline, in as few frames as possible; returns an outcome for each.
 
         They are not one transaction: each is done or refused by itself. An invalid message raises
-        `InvalidInput`, and nothing is sent.
+        `InvalidInput`, and nothing is sent. The first message of each moment that is fuller than the topic
+        can deliver has a `warning`, which is logged too, at most once a minute for a topic.
         """
         return self._run(self._inner.send_many(topic, messages, if_exists=if_exists))
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 from chronoline.client.times import Delay, duration_ms
 from chronoline.core import topic as core
+from chronoline.core.errors import InvalidInput
+from chronoline.runtime.timestamps import from_ms
 
 _DEFAULT = core.TopicSettings()
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class TopicSettings:
-    """How a topic behaves; fixed when the topic is created.
+    """How a topic behaves. `AsyncClient.change_topic` changes most settings of a topic that exists.
 
     Durations are given in seconds or as timedeltas, and are timedeltas here. An invalid setting raises
     `InvalidInput`, which names everything that is wrong.
@@ -37,8 +40,18 @@ class TopicSettings:
     largest_body_bytes: int
     target: str | None
     """A URL that is called with each message at its due, instead of consumers."""
+    most_per_s: int | None
+    """At most this number of messages is delivered in any second; the others wait as available."""
+    most_in_flight: int | None
+    """At most this number of messages is under a live lease at a time."""
+    spread: timedelta | None
+    """Each message falls due up to this much later than its producer says, always the same for one id."""
+    group_waiting: int | None
+    """The most messages of one producer group on the timeline; further creates are refused."""
+    group_creates_per_s: int | None
+    """The most creates of one producer group a second, at each broker; others are refused."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the settings, by name
         self,
         *,
         buckets: int = _DEFAULT.buckets,
@@ -50,6 +63,11 @@ class TopicSettings:
         dead_letters: bool = _DEFAULT.dead_letters,
         largest_body_bytes: int = _DEFAULT.largest_body_bytes,
         target: str | None = None,
+        most_per_s: int | None = None,
+        most_in_flight: int | None = None,
+        spread: Delay | None = None,
+        group_waiting: int | None = None,
+        group_creates_per_s: int | None = None,
     ) -> None:
         self._set(
             core.TopicSettings(
@@ -64,6 +82,11 @@ class TopicSettings:
                 dead_letters=dead_letters,
                 largest_body_bytes=largest_body_bytes,
                 target=target,
+                most_per_s=most_per_s,
+                most_in_flight=most_in_flight,
+                spread_ms=None if spread is None else duration_ms(spread, "spread"),
+                group_waiting=group_waiting,
+                group_creates_per_s=group_creates_per_s,
             )
         )
 
@@ -91,13 +114,56 @@ class TopicSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A pause of a topic: its consumers get nothing, and producers may send."""
+
+    since: datetime
+    by: str
+    """The name of the token that paused it; empty if there was none."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
     """A topic as the broker knows it. A name can be used again after a deletion; a uid never is."""
 
     uid: int
     name: str
     settings: TopicSettings
+    revision: int
+    """Grows with every change of the settings, pause and resumption."""
+    pause: Pause | None = None
+    """None while its messages are delivered."""
 
     @classmethod
     def of(cls, topic: core.Topic) -> Self:
-        return cls(uid=topic.uid, name=topic.name, settings=TopicSettings.of(topic.settings))
+        pause = None
+        if (at := topic.pause) is not None:
+            pause = Pause(since=from_ms(at.since), by=at.by, reason=at.reason)
+        return cls(
+            uid=topic.uid,
+            name=topic.name,
+            settings=TopicSettings.of(topic.settings),
+            revision=topic.revision,
+            pause=pause,
+        )
+
+
+def settings_in_ms(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Changed settings by their names on the wire, and the names of those that are removed.
+
+    Raises `InvalidInput` for a setting that there is not.
+    """
+    known = {each.name.removesuffix("_ms"): each.name for each in fields(core.TopicSettings)}
+    changed, unset = dict[str, Any](), list[str]()
+    for name, value in given.items():
+        if name not in known:
+            raise InvalidInput(
+                f"there is no topic setting {name!r}; those there are: {', '.join(known)}"
+            )
+        if value is None:
+            unset.append(known[name])
+        else:
+            is_duration = known[name].endswith("_ms")
+            changed[known[name]] = duration_ms(value, name) if is_duration else value
+    return changed, unset

@@ -237,8 +237,8 @@ class Delivery:
             and len(self.agenda) >= self._options.most_overdue
         )
 
-    def reserve(self, now_ms: int) -> Reserve | None:
-        """The reservation to make now, under a session of its own."""
+    def reserve(self, now_ms: int, most: int | None = None) -> Reserve | None:
+        """The reservation to make now, of at most this number, under a session of its own."""
         reserve_at = self.reserve_at(now_ms)
         if reserve_at is None or reserve_at > now_ms:
             return None
@@ -250,7 +250,7 @@ class Delivery:
         self._reserving = Reserve(
             session=self.session.new_grant(),
             ranges=(self.backups.next_range,) if is_backup else self.ranges,
-            limit=self.wanted,
+            limit=self.wanted if most is None else min(self.wanted, most),
             reach_ms=0 if is_backup else self.agenda.reach_ms(now_ms),
             lease_ms=self.lease_ms,
             asked_ms=now_ms,

@@ -46,6 +46,10 @@ class TopicNotReady(ChronolineError):
     """The topic is still being created; nothing was changed. Try again."""
 
 
+class TopicChanged(ChronolineError):
+    """The topic was changed by another meanwhile; nothing was changed. Look at it, and try again."""
+
+
 class TopicPiped(InvalidInput):
     """A pipe fires the topic, which takes no consumers beside it."""
 
@@ -56,6 +60,8 @@ class Refused(ChronolineError):
     def __init__(self, outcomes: Sequence[BaseOutcome]) -> None:
         self.outcomes = tuple(outcomes)
         shown = "; ".join(f"{outcome.id!r}: {outcome.reason}" for outcome in self.outcomes[:3])
+        waits = [each.retry_after_ms for each in self.outcomes if each.retry_after_ms is not None]
+        self.retry_after_ms = max(waits, default=None)
         more = len(self.outcomes) - 3
         super().__init__(f"refused: {shown}" + (f"; and {more} more" if more > 0 else ""))
 

@@ -46,3 +46,12 @@ def bucket_of(message_id: str, buckets: int) -> int:
     """
     digest = hashlib.sha256(message_id.encode(), usedforsecurity=False).digest()
     return ((digest[0] << 8) | digest[1]) % buckets
+
+
+def spread_of(message_id: str, span_ms: int) -> int:
+    """A number from 0 up to, but not including, a span: the same for every use of one id.
+
+    It comes from other bits of the id's hash than the bucket, so that each bucket is spread evenly.
+    """
+    digest = hashlib.sha256(message_id.encode(), usedforsecurity=False).digest()
+    return int.from_bytes(digest[2:9], "big") % span_ms

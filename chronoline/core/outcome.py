@@ -29,6 +29,8 @@ class Refusal(StrEnum):
     TOO_SOON = "too_soon"
     INVALID = "invalid"
     BUSY = "busy"
+    QUOTA = "quota"
+    PAUSED = "paused"
 
 
 REASONS = {
@@ -48,6 +50,8 @@ REASONS = {
     Refusal.TOO_SOON: "the new time must be at least 10 ms ahead, and an extension not end before the due",
     Refusal.INVALID: "the input is not valid",
     Refusal.BUSY: "another transaction holds the message; nothing was changed. Try again",
+    Refusal.QUOTA: "the producer group has used up its quota; nothing was changed. Try again later",
+    Refusal.PAUSED: "the topic is paused, so nobody gets its messages",
 }
 
 LEASE_IS_OVER = frozenset(
@@ -76,6 +80,10 @@ class BaseOutcome:
     detail: str = ""
     unknown: bool = False
     """An earlier attempt was not answered, and the store cannot tell whether it was or will be done."""
+    retry_after_ms: int | None = None
+    """When a refused change is worth a repetition, if known."""
+    warning: str = ""
+    """What the producer of a created message should know."""
 
     @property
     def done(self) -> bool:

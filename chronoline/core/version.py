@@ -1,3 +1,3 @@
-"""The version of Chronoline; `pyproject.toml` has the same."""
+"""The version of Chronoline: the builds of both distributions read it from here."""
 
 VERSION = "0.1.0"

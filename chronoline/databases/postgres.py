@@ -37,6 +37,16 @@ ANSWER_TIMEOUT_S = 60.0
 """How long to wait for the answer to a statement; after that its outcome is unknown."""
 DEFAULT_LOCK_TIMEOUT_MS = 5_000
 """How long a statement waits for a lock; after that it fails and nothing was changed."""
+_TCP_SETTINGS = {
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 11_000,
+}
+"""A server whose machine or network is gone is given up after 11 s, not after `ANSWER_TIMEOUT_S`.
+
+The kernel of a server that is only slow, or stopped, still answers. A URL may set others by these names.
+"""
 _LOOK_EVERY_S = 0.1
 _MOST_CONNECTIONS = 8
 _TRIES = 5
@@ -108,13 +118,17 @@ class PostgresDatabase:
         self.keeps_sessions = True
         """False behind a pooler in transaction mode: LISTEN and all session state are lost there."""
         try:
-            psycopg.conninfo.conninfo_to_dict(url)
+            named = psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError as error:
             # The driver's message quotes the invalid part, which may be the password.
             raise InvalidInput(
                 "the URL of the PostgreSQL database is not valid; write postgresql://user:password@host:5432/"
                 "database, with % signs in its parts written as %25"
             ) from error
+        self._connect_settings: dict[str, Any] = {
+            "connect_timeout": int(CONNECT_TIMEOUT_S),
+            **{name: value for name, value in _TCP_SETTINGS.items() if name not in named},
+        }
         try:
             self._migrate(load_migrations(package), schema)
         except psycopg.errors.InsufficientPrivilege as error:
@@ -131,7 +145,7 @@ class PostgresDatabase:
             max_size=_MOST_CONNECTIONS,
             timeout=CONNECT_TIMEOUT_S,
             reconnect_timeout=CONNECT_TIMEOUT_S,  # it retries forever, at a constant pace
-            kwargs={"autocommit": True, "connect_timeout": int(CONNECT_TIMEOUT_S)},
+            kwargs={"autocommit": True, **self._connect_settings},
             configure=self._configure,
             open=True,
         )
@@ -294,8 +308,8 @@ class PostgresDatabase:
             connection = _ImpatientConnection.connect(
                 self.url,
                 autocommit=True,
-                connect_timeout=int(CONNECT_TIMEOUT_S),
                 prepare_threshold=None,
+                **self._connect_settings,
             )
         except psycopg.OperationalError as error:
             raise StoreUnavailable(f"PostgreSQL cannot be reached: {error}") from error

@@ -31,6 +31,7 @@ from chronoline.broker.store_watch import StoreWatch
 from chronoline.broker.targets.policy import TargetPolicy
 from chronoline.broker.targets.targets import Targets
 from chronoline.broker.topic_lifecycle import TopicLifecycle
+from chronoline.broker.topic_watch import TopicWatch
 from chronoline.broker.topics import Topics
 from chronoline.broker.trusted_clock import TrustedClock, compare_clocks, watch_clock
 from chronoline.callbacks.address_guard import LOOPBACK, AddressGuard
@@ -39,6 +40,8 @@ from chronoline.coordination.contract import Coordination
 from chronoline.coordination.factory import EMBEDDED, open_coordination
 from chronoline.coordination.membership import BrokerLoad
 from chronoline.core.errors import ChronolineError
+from chronoline.core.quotas import GroupOverrides
+from chronoline.core.topic import Topic
 from chronoline.core.version import VERSION
 from chronoline.runtime.admission import Admission
 from chronoline.runtime.clock import Clock, SystemClock
@@ -86,6 +89,7 @@ class BrokerService(AsyncService):
         coordination: Coordination | None = None,
         member: MemberOptions | None = None,
         console: ConsoleFactory | None = None,
+        quotas: GroupOverrides | None = None,
     ) -> None:
         """Port 0 picks a free port. Without `http_address` there is no HTTP.
 
@@ -95,7 +99,8 @@ class BrokerService(AsyncService):
         it meets other brokers; it is started and stopped with this broker. Without it the broker is alone.
         `console` makes the pages for browsers; without it there are none.
         `shares` makes the source of the shares of a topic's consumers; without it they follow from the
-        agreement of the brokers, or, in a broker that is alone, from its own consumers.
+        agreement of the brokers, or, in a broker that is alone, from its own consumers. `quotas` replace
+        those of topics for some producer groups.
         """
         self._store = store
         self._grpc_address = grpc_address
@@ -118,10 +123,12 @@ class BrokerService(AsyncService):
         self._run = f"b-{new_id()}"
         given = member or MemberOptions()
         self._options = replace(given, name=given.name or self._run)
+        self._quotas = quotas
         self._exits = AsyncExitStack()
         self.grpc: GrpcEdge | None = None
         self.http: HttpEdge | None = None
         self.parts: BrokerContext | None = None
+        self._topic_watch: TopicWatch | None = None
 
     @property
     def broker(self) -> str:
@@ -171,7 +178,12 @@ class BrokerService(AsyncService):
             self.metrics,
             frame_bytes=self._limits.frame_bytes,
             deleted=self._topic_deleted,
+            learned=self._topic_learned,
         )
+        carrier = Carrier(
+            access, topics, loaders, self._clock, self.metrics, overrides=self._quotas
+        )
+        self._exits.push_async_callback(carrier.stop)
         clocks = ClusterClocks(member, self._clock, bound_ms=self._limits.clock_bound_ms)
         await self._exits.enter_async_context(clocks)
         self.parts = BrokerContext(
@@ -185,7 +197,7 @@ class BrokerService(AsyncService):
             access=access,
             topics=topics,
             loaders=loaders,
-            carrier=Carrier(access, topics, loaders, self._clock, self.metrics),
+            carrier=carrier,
             gate=gate,
             degradation=Degradations(access, gate),
             clock=self._clock,
@@ -199,6 +211,9 @@ class BrokerService(AsyncService):
         for find in (clocks.degradations, loaders.degradations, self._throttled_producers):
             self.parts.degradation.watch(find)
         self.metrics.watch(clocks.samples)
+        topic_watch = TopicWatch(access, self._topic_changed, self.metrics.failed)
+        self._topic_watch = topic_watch
+        self.metrics.watch(topic_watch.samples)
         await self._exits.enter_async_context(lifecycle)
         await self._exits.enter_async_context(
             StoreWatch(
@@ -208,8 +223,11 @@ class BrokerService(AsyncService):
                 lambda: list(
                     {each.topic.uid: each.topic for each in loaders.subscriptions}.values()
                 ),
+                topic_watch.noticed,
             )
         )
+        # After the watch, so that nothing is missed in between.
+        await self._exits.enter_async_context(topic_watch)
         for what, work in (("upkeep", self._keep_up), ("watching the clock", self._watch_clock)):
             self._exits.callback(supervise(what, work, self.metrics.failed).cancel)
         calls = self._calls
@@ -326,6 +344,15 @@ class BrokerService(AsyncService):
         loader = self.parts.loaders.of(topic_uid)
         if loader is not None:
             loader.topic_deleted()
+
+    def _topic_learned(self, topic: Topic) -> None:
+        assert self._topic_watch is not None
+        self._topic_watch.learn(topic)
+
+    def _topic_changed(self, topic: Topic) -> None:
+        assert self.parts is not None
+        self.parts.topics.refresh(topic)
+        self.parts.loaders.topic_changed(topic)
 
     def _samples(self) -> Iterable[Sample]:
         assert self.parts is not None

@@ -17,6 +17,7 @@ from chronoline.node.auth import open_door
 from chronoline.node.banner import banner
 from chronoline.node.roles import start_roles
 from chronoline.node.settings import Listener, NodeSettings
+from chronoline.node.trace_exporter import export_traces
 from chronoline.runtime.descriptors import raise_limit
 from chronoline.runtime.gc_tuning import search_seldom
 from chronoline.runtime.signals import stop_on_signal
@@ -57,7 +58,7 @@ async def _serve(
 ) -> None:
     if until_eof:
         _stop_at_eof(stop)
-    async with AsyncExitStack() as exits:
+    async with export_traces(settings), AsyncExitStack() as exits:
         starting = asyncio.create_task(start_roles(settings, store, door, exits))
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)

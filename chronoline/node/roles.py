@@ -110,11 +110,14 @@ async def _start_broker(
     from chronoline.broker.targets.policy import TargetPolicy  # noqa: PLC0415
     from chronoline.broker.trusted_clock import StoreClock  # noqa: PLC0415
     from chronoline.node.broker_service import BrokerService  # noqa: PLC0415
+    from chronoline.runtime.metrics import free_bytes  # noqa: PLC0415
 
     if words := settings.advertise_warning:
         logger.warning("%s", words, extra={"action": "loopback_advertised"})
     callbacks, secret = settings.callbacks, settings.callbacks.secret
     grpc, http = settings.grpc_listener, settings.http_listener
+    metrics = BrokerMetrics(settings.cluster, settings.tags)
+    metrics.watch(lambda: [("broker_data_free_bytes", (), free_bytes(settings.data))])
     service = BrokerService(
         store,
         grpc_address=(grpc.bracketed, grpc.port),
@@ -123,7 +126,7 @@ async def _start_broker(
         admission=admission,
         door=door,
         clock=StoreClock() if settings.clock == "store" else None,
-        metrics=BrokerMetrics(settings.cluster, settings.tags),
+        metrics=metrics,
         patience_s=settings.patience_ms / 1000,
         calls=TargetPolicy(
             caller=caller,
@@ -134,6 +137,7 @@ async def _start_broker(
         coordination=open_coordination(settings.coordination) if settings.is_clustered else None,
         member=_member(settings),
         console=_console(settings, timers),
+        quotas=settings.quotas.overrides(),
     )
     await exits.enter_async_context(service)
     assert service.grpc is not None

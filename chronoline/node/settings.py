@@ -21,6 +21,7 @@ from chronoline.coordination.contract import DEFAULT_MARGIN_MS, SHORTEST_TTL_MS
 from chronoline.coordination.factory import EMBEDDED, SCHEMES
 from chronoline.core.addresses import check_address, is_loopback, url_problem
 from chronoline.core.limits import name_problem
+from chronoline.core.quotas import GroupOverrides
 from chronoline.runtime.descriptors import Shares, share_out
 from chronoline.runtime.settings.loader import Rule, Settings, SettingsTable, Sources
 from chronoline.runtime.settings.types import (
@@ -54,6 +55,7 @@ _DAY_MS = 24 * _HOUR_MS
 _PEERS = 16
 """The number of other nodes for which descriptors are reserved."""
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]+\]")
+_COLLECTOR = re.compile(r"https?://[^/?#@\s]+:[0-9]{1,5}/?")
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OWN_LABELS = {
     "cluster",
@@ -170,6 +172,14 @@ def _called(url: str | None) -> str | None:
     return url
 
 
+def _collector(url: str | None) -> str | None:
+    if url is not None and not _COLLECTOR.fullmatch(url):
+        raise ValueError(
+            "is not the address of a collector; write http://localhost:4317, or https:// for TLS"
+        )
+    return url
+
+
 def _hosts(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if not _HOST.fullmatch(name):
@@ -210,6 +220,30 @@ class LimitsTable(SettingsTable):
 
     def limits(self) -> Limits:
         return Limits(**self.model_dump())
+
+
+def _groups(quotas: dict[str, int]) -> dict[str, int]:
+    for group, quota in quotas.items():
+        if problem := name_problem("the name of a producer group", group):
+            raise ValueError(problem)
+        if quota < 0:
+            raise ValueError(f"of {shown(group)} must be at least 0, which is no quota")
+    return quotas
+
+
+GroupNumbers = Annotated[dict[str, Whole], AfterValidator(_groups)]
+
+
+class QuotasTable(SettingsTable):
+    """Quotas of some producer groups, by name; they replace those of topics. 0 is no quota."""
+
+    waiting: GroupNumbers = Field(default_factory=dict)
+    """The most messages of a group on a topic's timeline, in place of group_waiting."""
+    creates_per_s: GroupNumbers = Field(default_factory=dict)
+    """The most creates of a group on a topic a second, in place of group_creates_per_s."""
+
+    def overrides(self) -> GroupOverrides:
+        return GroupOverrides(waiting=self.waiting, creates_per_s=self.creates_per_s)
 
 
 class ReplicationTable(SettingsTable):
@@ -265,6 +299,7 @@ class NodeSettings(Settings):
     owner = "a node"
     tables: ClassVar[Mapping[str, type[SettingsTable]]] = {
         "limits": LimitsTable,
+        "quotas": QuotasTable,
         "replication": ReplicationTable,
         "callbacks": CallbacksTable,
     }
@@ -302,6 +337,7 @@ class NodeSettings(Settings):
     tags: Annotated[dict[str, str], AfterValidator(_tags)] = Field(default_factory=dict)
     """More labels of all metrics."""
     limits: LimitsTable = LimitsTable()
+    quotas: QuotasTable = QuotasTable()
     replication: ReplicationTable = ReplicationTable()
     callbacks: CallbacksTable = CallbacksTable()
     tls_certificate: OptionalText = None
@@ -320,6 +356,8 @@ class NodeSettings(Settings):
     """The clock of the broker: the machine's, or the store's, which the broker then follows."""
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    traces: Annotated[OptionalText, AfterValidator(_collector)] = None
+    """The URL of a collector that takes OpenTelemetry's spans over gRPC (OTLP). None: none are sent."""
     patience_ms: DurationMs = Field(default=10_000, ge=100, le=_HOUR_MS)
     """A change that the store does not answer within this time is answered as unknown."""
 

@@ -22,7 +22,7 @@ from chronoline.core.errors import InvalidInput
 from chronoline.runtime.admission import Admission
 from chronoline.runtime.descriptors import SHORTAGES
 from chronoline.runtime.listener import host_port
-from chronoline.runtime.metrics import counter, gauge
+from chronoline.runtime.metrics import counter, free_bytes, gauge
 from chronoline.runtime.service import AsyncService
 from chronoline.timers.callbacks import Callbacks
 from chronoline.timers.cluster import read_membership
@@ -255,6 +255,11 @@ class TimerService(AsyncService):
             "chronoline_timers_under_way_bytes",
             "Bytes of unanswered requests, as limits.node_bytes counts them.",
             [((), self._admission.under_way_bytes)],
+        )
+        yield gauge(
+            "chronoline_timers_data_free_bytes",
+            "Free bytes on the file system of the node's folder.",
+            [((), free_bytes(self._options.data))],
         )
         yield counter(
             "chronoline_timers_shortages",

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 
 _START_S = 45.0
-"""After a start, stillness does not count for this time: new processes may need long for a first record."""
+"""After a start, stillness does not count for this time or until a first record: processes may need long."""
 _LONGEST_GAP_S = 3.0
 """Looks come every second. Of a longer gap, in which the store or the input was away, only this counts."""
 
@@ -19,7 +19,7 @@ class IntakeProgress:
         self._lock = threading.Lock()  # the pipe's thread begins, the upkeep's looks
         self._seen: dict[int, Mapping[int, int]] = {}
         self._still_from_s: dict[int, float] = {}
-        """By task; after a start it lies in the future."""
+        """By task; after a start it lies in the future until the task has taken something in."""
         self._looked_s: float | None = None
         self.still_s = 0.0
         """At the last look: while the input cannot be asked, nobody knows whether records wait."""
@@ -33,7 +33,10 @@ class IntakeProgress:
                 mine = {each: positions[each] for each in held[piece :: self._intakes]}
                 waits = any(latest.get(each, 0) > position for each, position in mine.items())
                 from_s = self._still_from_s.setdefault(piece, now_s + _START_S)
-                if not waits or mine != self._seen.get(piece):
+                seen = self._seen.get(piece, {})
+                if any(mine[each] > seen.get(each, mine[each]) for each in mine):
+                    self._still_from_s[piece] = now_s
+                elif not waits or mine != seen:
                     self._still_from_s[piece] = max(now_s, from_s)
                 self._seen[piece] = mine
             self.still_s = max(0.0, now_s - min(self._still_from_s.values()))

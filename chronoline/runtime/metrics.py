@@ -5,8 +5,12 @@ Only modules with metrics import this one, so that other processes do not load `
 
 from __future__ import annotations
 
+import math
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
@@ -69,6 +73,16 @@ class Watched(Collector):
 
     def describe(self) -> Iterable[Metric]:
         return ()
+
+
+def free_bytes(folder: Path) -> float:
+    """The free bytes on the file system of a folder, which may not exist yet; NaN if it cannot be read."""
+    for place in (folder, *folder.parents):
+        if place.is_dir():
+            with suppress(OSError):
+                return shutil.disk_usage(place).free
+            break
+    return math.nan
 
 
 def expose(metrics: Iterable[Metric]) -> bytes:

@@ -1,6 +1,7 @@
 """A temporary folder that belongs to a process, and that others remove if the process was killed.
 
-The process holds a lock on a file in it, which the system releases when the process dies.
+The process holds a lock on a file in it, which the system releases when the process dies. Cleaners of
+temporary files may remove the folder while the process lives: the next subfolder makes it anew.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import fcntl
 import shutil
 import tempfile
 from pathlib import Path
+from typing import IO
 
 from chronoline.runtime.service import Closable
 
@@ -21,10 +23,24 @@ class ProcessFolder(Closable):
     def __init__(self, prefix: str) -> None:
         _remove_orphans(prefix)
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
+        self._lock = self._hold()
+
+    def subfolder(self, name: str) -> Path:
+        """Makes a new folder in it."""
+        if not (self.path / _LOCK).exists():
+            self.path.mkdir(mode=0o700, exist_ok=True)
+            self._lock.close()
+            self._lock = self._hold()
+        folder = self.path / name
+        folder.mkdir()
+        return folder
+
+    def _hold(self) -> IO[bytes]:
         unlocked = self.path / f"{_LOCK}-new"
-        self._lock = unlocked.open("xb")
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        lock = unlocked.open("xb")
+        fcntl.flock(lock, fcntl.LOCK_EX)
         unlocked.rename(self.path / _LOCK)  # nobody finds it without its lock
+        return lock
 
     def close(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from chronoline.core.change import EXTENSIONS, Change
@@ -21,12 +22,14 @@ from chronoline.core.limits import (
 )
 from chronoline.core.message import After, NewMessage
 from chronoline.core.outcome import Outcome, Refusal, held_error
-from chronoline.core.permissions import Operation, Role, changes_with
+from chronoline.core.permissions import NewTime, Operation, Role, changes_with
 from chronoline.core.topic import Topic
 from chronoline.stores.checks import check_batch
 from chronoline.stores.guards import NEEDS_TIME_AHEAD
 
 _OF_SYSTEM = changes_with(Role.SYSTEM)
+_OF_DUES = changes_with(NewTime.ANY)
+"""Changes that put a message at a due from outside. A holder's changes are not spread."""
 
 Item = TypeVar("Item")
 
@@ -132,7 +135,7 @@ class Batch(Generic[Item]):
 def message_batch(
     topic: Topic, messages: Sequence[NewMessage], now_ms: int
 ) -> Batch[tuple[int, NewMessage]]:
-    """New messages, each with its bucket; the invalid ones are refused."""
+    """New messages, each with its bucket and its due on this topic; the invalid ones are refused."""
     check_batch(messages, now_ms)
     settings = topic.settings
     batch: Batch[tuple[int, NewMessage]] = Batch(len(messages))
@@ -144,8 +147,11 @@ def message_batch(
         wrong = message_problem(message, settings.largest_body_bytes)
         if wrong:
             batch.refuse(place, message.id, wrong)
-        else:
-            batch.add(place, message.id, (bucket_of(message.id, settings.buckets), message))
+            continue
+        if settings.spread_ms:
+            due = topic.spread(message.id, message.due, message.expires)
+            message = replace(message, due=due)  # noqa: PLW2901 - the message as it is written
+        batch.add(place, message.id, (bucket_of(message.id, settings.buckets), message))
     return batch
 
 
@@ -158,6 +164,7 @@ def change_batch(
     """
     soonest_ms = 0 if operation in EXTENSIONS else MIN_LEASE_MS
     buckets = topic.settings.buckets
+    is_spread = bool(topic.settings.spread_ms) and operation in _OF_DUES
     batch: Batch[tuple[int, Change]] = Batch(len(changes))
     last: Change | None = None
     for place, change in enumerate(changes):
@@ -169,6 +176,8 @@ def change_batch(
         placed = change
         if isinstance(change.to, After):
             placed = change._replace(to=now_ms + max(change.to.delay_ms, soonest_ms))
+        if is_spread:
+            placed = placed._replace(to=topic.spread(change.id, placed.to_ms))
         batch.add(place, change.id, (bucket_of(change.id, buckets), placed))
     return batch
 

@@ -136,6 +136,8 @@ class Notice:
     """Their buckets, sorted, where they are few."""
     returned: Returned | None = None
     """Instead of a change: a consumer's name has a new session. Others of that name have lost it."""
+    topic_changed: bool = False
+    """Instead of a change of messages: the topic was paused or resumed, or its settings were changed."""
 
 
 class Watch(Closable):
@@ -205,6 +207,36 @@ class Store(Closable):
 
         `purge` removes its messages. Its name stays taken until that is done.
         """
+
+    @abstractmethod
+    def changed_topics(self) -> list[Topic]:
+        """The live topics that were changed since they were created (revision above 1), by name."""
+
+    @abstractmethod
+    def change_topic(
+        self, uid: int, settings: TopicSettings, *, revision: int | None = None, now_ms: int
+    ) -> Topic:
+        """Changes the settings of a topic, and answers it as it is then.
+
+        With a `revision` the topic must have it: raises `TopicChanged` if another changed it meanwhile.
+        Raises `InvalidInput` for settings that cannot change, and if dead letters are there that would no
+        longer be kept. Watches get a notice. Every process uses the new settings after two seconds at most,
+        by the `now_ms` of its writes.
+        """
+
+    @abstractmethod
+    def pause_topic(self, uid: int, *, by: str = "", reason: str = "", now_ms: int) -> Topic:
+        """Pauses a topic, and answers it as it is then: nobody is granted a lease until it is resumed.
+
+        Everything else goes on: messages are created, rescheduled and cancelled, and leases that are held are
+        extended, settled and resumed. A message that expires meanwhile goes to the dead letters after the
+        pause. A topic that is paused already stays so since then, with the new `by` and `reason`. Watches get
+        a notice.
+        """
+
+    @abstractmethod
+    def resume_topic(self, uid: int, *, now_ms: int) -> Topic:
+        """Ends a pause, and answers the topic as it is then. Watches get a notice; sleepers look at once."""
 
     # Changes to messages
 
@@ -302,9 +334,9 @@ class Store(Closable):
         The rows name `session` as the one that was granted the leases (`core.session`). If the call is not
         answered, `select_held` with the same session shows which messages it leased.
 
-        Guard: `ts <= now`, or not locked and `ts <= now + reserve_ahead_ms` (at most 60 s). It skips rows
-        that another transaction has locked, and takes those behind them. A lease ends at max(due, now) +
-        `lease_ms`.
+        Guard: the topic is not paused, and `ts <= now`, or not locked and `ts <= now + reserve_ahead_ms` (at
+        most 60 s). It skips rows that another transaction has locked, and takes those behind them. A lease
+        ends at max(due, now) + `lease_ms`.
 
         The search starts at the beginning of time, so that it finds late commits. A caller that knows, from
         `Grant.clear_ms` of its last reservation in these ranges, that nothing was left before a moment can
@@ -506,6 +538,13 @@ class Store(Closable):
     ) -> Page:
         """Messages of this producer group, by id, beginning behind `after` like `select_held`."""
 
+    @abstractmethod
+    def count_owned(self, topic_uid: int, producer_group: str, *, most: int) -> int:
+        """The number of messages of this producer group; `most` if there are as many or more.
+
+        It costs as much as that number, whatever else the topic holds.
+        """
+
     def next_ts(self, topic_uid: int, ranges: Sequence[BucketRange]) -> int | None:
         """The `ts` of the oldest message of these ranges: when something can next be leased."""
         return self.next_times(topic_uid, [ranges])[0]
@@ -514,7 +553,7 @@ class Store(Closable):
     def next_times(
         self, topic_uid: int, shares: Sequence[Sequence[BucketRange]]
     ) -> list[int | None]:
-        """The `ts` of the oldest message of each share of the buckets."""
+        """The `ts` of the oldest message of each share of the buckets; None while the topic is paused."""
 
     @abstractmethod
     def count(

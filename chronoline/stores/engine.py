@@ -180,6 +180,14 @@ class Engine(Protocol[Connection]):
 
     def deleted_topics(self) -> list[Topic]: ...
 
+    def changed_topics(self) -> list[Topic]: ...
+
+    def change_topic(self, topic: Topic) -> bool:
+        """Writes settings and pause of a live topic that still has this revision, and adds 1 to it.
+
+        False if it does not.
+        """
+
     def delete_topic(self, uid: int, now_ms: int) -> bool: ...
 
     # Changes
@@ -236,7 +244,7 @@ class Engine(Protocol[Connection]):
     def reserve(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
     ) -> Reserved:
-        """Leases the oldest messages."""
+        """Leases the oldest messages; none of a paused topic."""
 
     def reserve_for(
         self, topic: Topic, recipients: Sequence[Recipient], request: LeaseRequest
@@ -276,8 +284,11 @@ class Engine(Protocol[Connection]):
         self, topic: Topic, producer_group: str, after: str, limit: int
     ) -> list[Message]: ...
 
+    def count_owned(self, topic: Topic, producer_group: str, most: int) -> int:
+        """The number of a producer group's messages, `most` at most."""
+
     def next_times(self, topic: Topic, shares: Sequence[Sequence[BucketRange]]) -> list[int | None]:
-        """The oldest position of each share; None also if the topic was deleted."""
+        """The oldest position of each share; None also if the topic was deleted, or is paused."""
 
     def forecast(
         self, topic: Topic, ranges: Sequence[BucketRange], span: Span

@@ -14,7 +14,7 @@ from chronoline.core.errors import StoreError
 from chronoline.core.headers import unpack_headers
 from chronoline.core.limits import MIN_LEASE_MS
 from chronoline.core.message import DeadLetter, Message
-from chronoline.core.topic import Topic, TopicSettings
+from chronoline.core.topic import Pause, Topic, TopicSettings
 from chronoline.stores.engine import (
     Connection,
     Engine,
@@ -62,6 +62,9 @@ class SqlEngine(Engine[Connection]):
     def list_topics(self) -> list[Topic]:
         return self._read_topics("topics", {})
 
+    def changed_topics(self) -> list[Topic]:
+        return self._read_topics("changed_topics", {})
+
     def deleted_topics(self) -> list[Topic]:
         return self._read_topics("unfinished_drops", {})
 
@@ -71,10 +74,10 @@ class SqlEngine(Engine[Connection]):
     def _read_topics(
         self, query: str, values: dict[str, Any], connection: Connection | None = None
     ) -> list[Topic]:
-        return [
-            Topic(uid=uid, name=name, settings=unpack_settings(settings))
-            for uid, name, settings in self._read(query, values, connection)
-        ]
+        return [read_topic(row) for row in self._read(query, values, connection)]
+
+    def change_topic(self, topic: Topic) -> bool:
+        return bool(self._write("change_topic", changed_topic_values(topic)))
 
     # Pages
 
@@ -100,6 +103,11 @@ class SqlEngine(Engine[Connection]):
             "limit": limit,
         }
         return [read_message(row) for row in self._read("select_owned", values)]
+
+    def count_owned(self, topic: Topic, producer_group: str, most: int) -> int:
+        values = {"topic": topic.uid, "producer_group": producer_group, "most": most}
+        ((count,),) = self._read("count_owned", values)
+        return int(count)
 
     def scan(
         self, topic: Topic, cell: Cell, after: tuple[int, str], end: int, limit: int
@@ -209,6 +217,30 @@ class SqlEngine(Engine[Connection]):
 def topic_values(topic: Topic) -> dict[str, Any]:
     """The values of the query `insert_topic`."""
     return {"uid": topic.uid, "name": topic.name, "settings": pack_settings(topic.settings)}
+
+
+def changed_topic_values(topic: Topic) -> dict[str, Any]:
+    """The values of the query `change_topic`; the topic has the revision that is changed."""
+    pause = topic.pause
+    return {
+        "uid": topic.uid,
+        "settings": pack_settings(topic.settings),
+        "revision": topic.revision,
+        "paused_at": None if pause is None else pause.since,
+        "paused_by": None if pause is None else pause.by,
+        "pause_reason": None if pause is None else pause.reason,
+    }
+
+
+def read_topic(row: Sequence[Any]) -> Topic:
+    """A topic from its row."""
+    uid, name, settings, revision, paused_at, paused_by, reason = row
+    pause = None
+    if paused_at is not None:
+        pause = Pause(since=paused_at, by=paused_by or "", reason=reason or "")
+    return Topic(
+        uid=uid, name=name, settings=unpack_settings(settings), revision=revision, pause=pause
+    )
 
 
 def lease_values(topic: Topic, request: LeaseRequest) -> dict[str, Any]:

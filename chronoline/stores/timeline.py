@@ -31,7 +31,13 @@ from chronoline.core.message import (
 from chronoline.core.outcome import Grant, Outcome, Refusal
 from chronoline.core.permissions import Actor, Operation, refusal_of
 from chronoline.core.ranges import BucketRange, merge_ranges
-from chronoline.core.topic import DEFAULT_SETTINGS, Topic, TopicSettings
+from chronoline.core.topic import (
+    DEFAULT_SETTINGS,
+    Pause,
+    Topic,
+    TopicSettings,
+    check_settings_change,
+)
 from chronoline.stores.batch import change_batch, invalid
 from chronoline.stores.checks import (
     check_after,
@@ -120,6 +126,47 @@ class Timeline(Store):
     def delete_topic(self, uid: int, *, now_ms: int) -> bool:
         return self.topics.delete(uid, now_ms)
 
+    def changed_topics(self) -> list[Topic]:
+        return self.engine.changed_topics()
+
+    def change_topic(
+        self, uid: int, settings: TopicSettings, *, revision: int | None = None, now_ms: int
+    ) -> Topic:
+        if not isinstance(settings, TopicSettings):
+            raise InvalidInput(f"settings must be TopicSettings, not {type(settings).__name__}")
+
+        def change(topic: Topic) -> Topic:
+            check_settings_change(topic.settings, settings)
+            if topic.settings.dead_letters and not settings.dead_letters:
+                self._check_no_letters(topic)
+            return replace(topic, settings=settings)
+
+        return self.topics.change(uid, change, revision=revision, now_ms=now_ms)
+
+    def _check_no_letters(self, topic: Topic) -> None:
+        if self.engine.dead_letters(topic, _BEFORE_ALL, 1):
+            raise InvalidInput(
+                "dead_letters cannot be switched off while there are some, which would be lost: put them "
+                "back or discard them first"
+            )
+
+    def pause_topic(self, uid: int, *, by: str = "", reason: str = "", now_ms: int) -> Topic:
+        pause = Pause(since=now_ms, by=by, reason=reason)
+
+        def change(topic: Topic) -> Topic:
+            since = now_ms if topic.pause is None else topic.pause.since
+            return replace(topic, pause=replace(pause, since=since))
+
+        return self.topics.change(uid, change, revision=None, now_ms=now_ms)
+
+    def resume_topic(self, uid: int, *, now_ms: int) -> Topic:
+        topic = self.topics.change(
+            uid, lambda topic: replace(topic, pause=None), revision=None, now_ms=now_ms
+        )
+        # To sleepers that know nothing of pauses: something may be due.
+        self.engine.announce(None, Notice(topic_uid=uid, due=0))
+        return topic
+
     # Changes
 
     def create(
@@ -142,14 +189,15 @@ class Timeline(Store):
     ) -> list[Outcome]:
         if if_exists not in ("refuse", "replace"):
             raise InvalidInput(f'if_exists must be "refuse" or "replace", not {if_exists!r}')
-        topic = self.topics.known(topic_uid, writer.connection)
+        check_time("now_ms", now_ms)
+        topic = self.topics.known(topic_uid, writer.connection, now_ms=now_ms)
         return writer.create(topic, messages, replace=if_exists == "replace", now_ms=now_ms)
 
     def apply(
         self, topic_uid: int, changes: Sequence[Change], *, again: bool = False, now_ms: int
     ) -> list[Outcome]:
         check_batch(changes, now_ms)
-        topic = self.topics.known(topic_uid)
+        topic = self.topics.known(topic_uid, now_ms=now_ms)
         if not changes:
             return []
         operation = operation_of(changes)
@@ -178,12 +226,13 @@ class Timeline(Store):
         request = _lease_request(consumer, lease_ms, reserve_ahead_ms, session, now_ms)
         check_time("since_ms", since_ms)
         check_limit(limit)
-        topic = self.topics.known(topic_uid)
+        topic = self.topics.known(topic_uid, now_ms=now_ms)
         merged = merge_ranges(ranges, topic.settings.buckets)
         request = request._replace(since_ms=since_ms)
         taken, more, clear_ms = self.engine.reserve(topic, merged, limit, request)
-        if not taken:
-            self.topics.get(topic_uid)  # nothing to lease, or the topic was deleted
+        # There is nothing to lease, or the topic is paused, or it was deleted.
+        if not taken and self.topics.get(topic_uid).pause is not None:
+            clear_ms = 0
         taken.sort(key=_due_of)
         grant = _grant(taken, consumer, session, [], more=more)
         return replace(grant, clear_ms=clear_ms)
@@ -198,7 +247,7 @@ class Timeline(Store):
         now_ms: int,
     ) -> list[Grant]:
         check_batch(recipients, now_ms)
-        topic = self.topics.known(topic_uid)
+        topic = self.topics.known(topic_uid, now_ms=now_ms)
         if not recipients:
             return []
         checked: list[Recipient] = []
@@ -229,7 +278,7 @@ class Timeline(Store):
         now_ms: int,
     ) -> Grant:
         request = _lease_request(consumer, lease_ms, reserve_ahead_ms, session, now_ms)
-        topic = self.topics.known(topic_uid)
+        topic = self.topics.known(topic_uid, now_ms=now_ms)
         changes = pair_changes(
             Operation.LEASE,
             wanted,
@@ -240,7 +289,10 @@ class Timeline(Store):
         taken: list[Taken] = []
 
         def name(row: StoredRow | None, change: Change) -> Outcome:
-            return refused(change.id, explain_lease(row, change.version, request))
+            refusal = explain_lease(row, change.version, request)
+            if refusal is None and self.topics.get(topic_uid).pause is not None:
+                refusal = Refusal.PAUSED
+            return refused(change.id, refusal)
 
         with batch.unknown_once_begun():
             for chosen in batch.rounds():
@@ -341,6 +393,11 @@ class Timeline(Store):
         check_limit(limit)
         topic = self.topics.get(topic_uid)
         return _page(self.engine.select_owned(topic, producer_group, after, limit + 1), limit)
+
+    def count_owned(self, topic_uid: int, producer_group: str, *, most: int) -> int:
+        check_name("producer group", producer_group)
+        check_whole("most", most, 1, MAX_TIME_MS)
+        return self.engine.count_owned(self.topics.get(topic_uid), producer_group, most)
 
     def next_times(
         self, topic_uid: int, shares: Sequence[Sequence[BucketRange]]

@@ -75,7 +75,8 @@ class Writer:
                 dues = {new.id: new.due for _, new in chosen}
                 write = partial(primitive, self.connection, topic, chosen, replace, now_ms)
                 made, held = self._written(topic, chosen, dues, write, now_ms)
-                self.settle(batch, topic, chosen, made, explain, held=held)
+                times = dues if topic.settings.spread_ms else _NO_TIMES
+                self.settle(batch, topic, chosen, made, explain, held=held, times=times)
         return batch.outcomes()
 
     def change(

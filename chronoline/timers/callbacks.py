@@ -7,8 +7,9 @@ import logging
 import time
 from collections.abc import Callable
 
-from chronoline.callbacks.caller import Answer, Caller, CallLimits
+from chronoline.callbacks.caller import Answer, Caller, CallLimits, CallOrigin
 from chronoline.callbacks.signature import Signer
+from chronoline.runtime.traces import checked_context
 from chronoline.timers.replica import Callback
 
 logger = logging.getLogger(__name__)
@@ -37,8 +38,13 @@ class Callbacks:
             "Content-Type": "application/octet-stream",
             **self._signed(_call_id(call), body),
         }
-        return await self._caller.post(
-            call.plan.uri, body, headers, attempt=call.timer.attempts, may_begin=may_begin
+        return await self._caller.post_traced(
+            call.plan.uri,
+            body,
+            headers,
+            origin=CallOrigin("timers", call.name, checked_context(call.plan.traceparent)),
+            attempt=call.timer.attempts,
+            may_begin=may_begin,
         )
 
     async def report(self, call: Callback, reason: str) -> None:

@@ -22,11 +22,14 @@ class TimerPlan:
     opaque: str
     factor: int
     tags: tuple[tuple[str, int], ...] = ()
+    traceparent: str | None = None
+    """The trace of the client, which goes with each callback."""
 
     @property
     def characters(self) -> int:
         """The size of its texts."""
-        return len(self.uri) + len(self.opaque) + sum(len(tag) for tag, _ in self.tags)
+        texts = len(self.uri) + len(self.opaque) + len(self.traceparent or "")
+        return texts + sum(len(tag) for tag, _ in self.tags)
 
     @property
     def pops(self) -> int:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from chronoline.core.errors import InvalidInput
+from chronoline.runtime.traces import TRACEPARENT, checked_context
 from chronoline.timers.plan import TimerPlan
 from chronoline.timers.requests import LONGEST_MS, MOST_POPS, MOST_REPLICAS
 from chronoline.timers.timer import MOST_AGE_MS, MOST_MS, MOST_NUMBER, MOST_STEPS, Timer, Version
@@ -41,6 +42,7 @@ def to_record(timer: Timer, now_ms: int) -> dict[str, Any]:
             "opaque": plan.opaque,
             "factor": plan.factor,
             "tags": plan.tags,
+            **({} if plan.traceparent is None else {TRACEPARENT: plan.traceparent}),
         },
     }
 
@@ -85,6 +87,8 @@ class Reader:
                     (_text(tag), _number(count, most=_MOST_TAGGED)) for tag, count in plan["tags"]
                 )
             ),
+            # Records of nodes of an earlier version have none.
+            traceparent=checked_context(plan.get(TRACEPARENT)).get(TRACEPARENT),
         )
         _number(read.pops, most=MOST_POPS)
         return read

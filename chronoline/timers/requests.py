@@ -14,6 +14,7 @@ from typing import Any
 
 from chronoline.core.addresses import url_problem
 from chronoline.core.errors import InvalidInput
+from chronoline.runtime.traces import TRACEPARENT, checked_context
 from chronoline.timers.plan import TimerPlan
 
 DEFAULT_FACTOR = 2
@@ -28,8 +29,11 @@ class _NoNumber(ValueError):
     """Refuses constants such as NaN."""
 
 
-def read_plan(body: bytes, *, factor: int | None) -> TimerPlan:
-    """A plan from the body of a request; `factor` is the one in its URL, if there is one."""
+def read_plan(body: bytes, *, factor: int | None, traceparent: str | None = None) -> TimerPlan:
+    """A plan from a request: its body, the factor in its URL and its header `traceparent`, if there are any.
+
+    An invalid `traceparent` is ignored, as W3C Trace Context wants it.
+    """
     asked = _object(_parse(body), "the body")
     interval_ms, repeat_for_ms = _timing(_object(_member(asked, "timing"), "timing"))
     uri, opaque = _callback(_object(_member(asked, "callback"), "callback"))
@@ -40,6 +44,7 @@ def read_plan(body: bytes, *, factor: int | None) -> TimerPlan:
         opaque=opaque,
         factor=_factor(asked.get("reliability", {}), factor),
         tags=_tags(asked.get("statistics")),
+        traceparent=checked_context(traceparent).get(TRACEPARENT),
     )
 
 

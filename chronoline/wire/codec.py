@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from chronoline.core.message import (
 )
 from chronoline.core.outcome import Outcome
 from chronoline.core.permissions import Operation
-from chronoline.core.topic import Topic, TopicSettings
+from chronoline.core.topic import Pause, Topic, TopicSettings
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 # Topics
@@ -38,12 +38,46 @@ def settings_from_wire(settings: pb.TopicSettings) -> TopicSettings:
     return TopicSettings(**given)
 
 
+def changed_settings(
+    settings: TopicSettings, changes: pb.TopicSettings, unset: Iterable[str]
+) -> TopicSettings:
+    """The settings with the fields that are set, and without those to be unset. Raises `InvalidInput`."""
+    given: dict[str, Any] = {each.name: value for each, value in changes.ListFields()}
+    known = {each.name for each in fields(settings)}
+    for name in unset:
+        if name not in known:
+            raise InvalidInput(f"there is no topic setting {name!r:.60}")
+        given[name] = None
+    return replace(settings, **given)
+
+
 def topic_to_wire(topic: Topic) -> pb.Topic:
-    return pb.Topic(uid=topic.uid, name=topic.name, settings=settings_to_wire(topic.settings))
+    wire = pb.Topic(
+        uid=topic.uid,
+        name=topic.name,
+        settings=settings_to_wire(topic.settings),
+        revision=topic.revision,
+    )
+    if (pause := topic.pause) is not None:
+        wire.paused_since_ms, wire.paused_by, wire.pause_reason = (
+            pause.since,
+            pause.by,
+            pause.reason,
+        )
+    return wire
 
 
 def topic_from_wire(topic: pb.Topic) -> Topic:
-    return Topic(uid=topic.uid, name=topic.name, settings=settings_from_wire(topic.settings))
+    pause = None
+    if topic.HasField("paused_since_ms"):
+        pause = Pause(since=topic.paused_since_ms, by=topic.paused_by, reason=topic.pause_reason)
+    return Topic(
+        uid=topic.uid,
+        name=topic.name,
+        settings=settings_from_wire(topic.settings),
+        revision=topic.revision,
+        pause=pause,
+    )
 
 
 # Messages
@@ -125,7 +159,8 @@ def delivery_to_wire(leased: LeasedMessage) -> pb.Delivery:
 # Outcomes
 
 
-def outcomes_to_wire(outcomes: Iterable[Outcome]) -> list[pb.Outcome]:
+def outcomes_to_wire(outcomes: Iterable[Outcome], *, with_dues: bool = True) -> list[pb.Outcome]:
+    """Outcomes, with the dues that the changes set; those of moves travel beside them."""
     return [
         pb.Outcome(
             id=each.id,
@@ -133,6 +168,9 @@ def outcomes_to_wire(outcomes: Iterable[Outcome]) -> list[pb.Outcome]:
             version=each.version,
             detail=each.detail,
             unknown=each.unknown,
+            due_ms=each.at if with_dues and each.done else 0,
+            retry_after_ms=each.retry_after_ms or 0,
+            warning=each.warning,
         )
         for each in outcomes
     ]
@@ -253,7 +291,7 @@ def write_answer(
 ) -> None:
     """Puts the outcomes of changes into a reply; of moves with the times from which they hold."""
     if operation in _MOVES:
-        reply.moved.outcomes.extend(outcomes_to_wire(outcomes))  # type: ignore[union-attr]  # a consumer's
+        reply.moved.outcomes.extend(outcomes_to_wire(outcomes, with_dues=False))  # type: ignore[union-attr]  # a consumer's
         reply.moved.at_ms.extend(each.at if each.done else 0 for each in outcomes)  # type: ignore[union-attr]  # as above
     else:
         reply.outcomes.outcomes.extend(outcomes_to_wire(outcomes))

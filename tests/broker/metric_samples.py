@@ -8,6 +8,8 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from tests.exposition import checked_series
+
 _TOTAL = "_total"
 
 
@@ -19,6 +21,7 @@ async def scrape(http: httpx.AsyncClient) -> list[Sample]:
 
 def samples_of(text: str) -> Iterator[Sample]:
     """All samples, under the names that stand in the text: the parser renames counters."""
+    checked_series(text)
     for family in text_string_to_metric_families(text):
         renamed = f"# TYPE {family.name} counter\n" in text
         for sample in family.samples:

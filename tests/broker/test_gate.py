@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.broker.gate import STOPS, ClosureType, Gate, TopicGate, Work
+from chronoline.broker.gate import OF_A_TOPIC, STOPS, ClosureType, Gate, TopicGate, Work
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
 from chronoline.client import TopicSettings
@@ -49,7 +49,9 @@ class Scene:
                 self._store.behind_ms = 60_000
                 await self._access.compare_clocks()
             case ClosureType.PIPE:
-                self.topic_gate.paused = "a pipe fires it"
+                self.topic_gate.close(by, "a pipe fires it")
+            case ClosureType.PAUSED:
+                self.topic_gate.close(by, "somebody paused it")
 
 
 @asynccontextmanager
@@ -83,11 +85,11 @@ def test_closure_stops_its_row_of_the_table(by: ClosureType) -> None:
         async with scene() as closed:
             await closed.close(by)
             row = {work: by for work, types in STOPS.items() if by in types}
-            of_the_node = {} if by is ClosureType.PIPE else row
+            of_the_node = {} if by in OF_A_TOPIC else row
             assert stopped(closed.topic_gate) == row
             assert stopped(closed.other_gate) == stopped(closed.gate) == of_the_node
             named = [each.type for each in closed.gate.closures]
-            assert named == ([] if by is ClosureType.PIPE else [by])
+            assert named == ([] if by in OF_A_TOPIC else [by])
 
     asyncio.run(play())
 

@@ -23,6 +23,9 @@ OF_A_BROKER = {
     ("topic", "create"),
     ("topic", "delete"),
     ("topic", "list"),
+    ("topic", "pause"),
+    ("topic", "resume"),
+    ("topic", "set"),
     ("topic", "show"),
 }
 OF_A_NODE = {

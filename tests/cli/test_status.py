@@ -33,7 +33,7 @@ def test_broker_consumers_and_topics_are_shown(
         "busy": False,
     }
     (counts,) = (each for each in found["topics"] if each["topic"] == topic)
-    assert counts == {"topic": topic, "available": 0, "processing": 1, "waiting": 1}
+    assert counts == {"topic": topic, "paused": None, "available": 0, "processing": 1, "waiting": 1}
     shown = command("status")
     assert f"broker {broker['id']}, version {__version__}, overseer, carrier, at {address}" in shown
     assert "The store answers." in shown

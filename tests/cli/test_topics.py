@@ -88,3 +88,41 @@ def test_delete_asks_for_confirmation(command: Command, client: Client, topic: s
     client.create_topic("other")
     assert command("topic", "delete", "other", "-y") == "deleted topic 'other' with 0 messages\n"
     assert "there is no topic 'other'" in command.refusal("topic", "delete", "other", "-y")
+
+
+def test_paused_topic_is_shown_everywhere(command: Command, client: Client, topic: str) -> None:
+    said = command("topic", "pause", topic, "--reason", "mails bounce")
+    assert said.startswith(f"topic '{topic}' is paused since 2")
+    assert said.endswith(": mails bounce\n")
+    assert "mails bounce" in command("topic", "show", topic)
+    assert f"{topic} (paused)" in command("topic", "list")
+    assert "mails bounce" in command("status")
+    shown = command.json("topic", "show", topic)
+    assert (shown["revision"], shown["paused"]["reason"]) == (2, "mails bounce")
+    listed = {each["topic"]: each["paused"] for each in command.json("topic", "list")}
+    assert listed[topic]["reason"] == "mails bounce"
+    told = {each["topic"]: each["paused"] for each in command.json("status")["topics"]}
+    assert told[topic] == listed[topic]
+    assert command("topic", "resume", topic) == f"topic '{topic}' is resumed\n"
+    assert command("topic", "resume", topic) == f"topic '{topic}' is not paused\n"
+    assert "mails bounce" not in command("topic", "show", topic)
+
+
+def test_set_changes_what_is_named(command: Command, client: Client, topic: str) -> None:
+    said = command("topic", "set", topic, "--dedupe=1h", "--max-lateness=1m", "--revision=1")
+    assert said == (
+        "max_lateness_ms: none → 60000\ndedupe_ms: 300000 → 3600000\n"
+        f"topic '{topic}' has revision 2 now\n"
+    )
+    assert client.topic(topic).settings == TopicSettings(
+        max_attempts=1, dedupe=3_600, max_lateness=60
+    )
+    assert "max_lateness_ms: 60000 → none" in command("topic", "set", topic, "--max-lateness=none")
+    assert "has revision 3, not 2" in command.refusal(
+        "topic", "set", topic, "--max-attempts=3", "--revision=2"
+    )
+    assert "buckets never changes: the bucket of each" in command.refusal(
+        "topic", "set", topic, "--buckets=3"
+    )
+    assert "has these settings already" in command("topic", "set", topic, "--max-attempts=1")
+    assert "name a setting" in command.refusal("topic", "set", topic)

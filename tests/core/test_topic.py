@@ -1,10 +1,12 @@
 """Topic settings are checked as a whole, and a topic's name can be printed."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from chronoline.core.errors import InvalidInput
+from chronoline.core.ids import bucket_of
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic, TopicSettings, check_topic_name
 
@@ -80,3 +82,35 @@ def test_names_of_topics(name: str) -> None:
 def test_names_that_no_topic_may_have(name: str) -> None:
     with pytest.raises(InvalidInput, match="topic name"):
         check_topic_name(name)
+
+
+# Spread dues
+
+
+def spread(span_ms: int | None, **given: int) -> list[int]:
+    topic = Topic(uid=1, name="t", settings=TopicSettings(buckets=64, spread_ms=span_ms))
+    return [topic.spread(f"m{number}", 1_000, **given) for number in range(1_000)]
+
+
+def test_topic_without_a_spread_keeps_the_dues() -> None:
+    assert set(spread(None)) == set(spread(0)) == {1_000}
+
+
+def test_dues_are_spread_evenly_and_never_early() -> None:
+    dues = spread(10_000)
+    assert dues == spread(10_000), "the same for every create of one id"
+    assert min(dues) >= 1_000
+    assert max(dues) < 11_000
+    in_each_second = Counter(due // 1_000 for due in dues)
+    assert len(in_each_second) == 10
+    assert max(in_each_second.values()) < 150
+
+
+def test_each_bucket_is_spread() -> None:
+    in_bucket = [due for number, due in enumerate(spread(64)) if bucket_of(f"m{number}", 64) == 5]
+    assert len(set(in_bucket)) > 5
+
+
+def test_spread_message_does_not_expire_before_its_due() -> None:
+    assert max(spread(10_000, expires=1_010)) < 1_010
+    assert set(spread(10_000, expires=1_001)) == {1_000}

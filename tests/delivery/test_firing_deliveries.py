@@ -183,3 +183,21 @@ def test_a_failure_says_what_becomes_of_the_message(
         # A second run of one message: no lane does it at will.
         assert not FiringLane(store, topic, fail, consumer="c")._fire(leased)
     assert caplog.messages == [f"delivering message 'a' failed; it {said}"]
+
+
+# A paused topic
+
+
+def test_lane_of_a_paused_topic_fires_nothing_until_it_is_resumed(
+    store: Store, topic: Topic, inbox: Inbox
+) -> None:
+    other, others = store.create_topic("other", now_ms=0), Inbox()
+    with firing(store, topic, inbox), firing(store, other, others):
+        store.pause_topic(topic.uid, now_ms=now_ms())
+        create(store, topic, "a", in_ms=0)
+        create(store, other, "b", in_ms=300)
+        others.wait_for("b")
+        assert inbox.counts() == {}
+        store.resume_topic(topic.uid, now_ms=now_ms())
+        inbox.wait_for("a")
+    assert inbox.counts() == {"a": 1}

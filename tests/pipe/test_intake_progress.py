@@ -69,3 +69,13 @@ def test_a_start_has_more_time() -> None:
     assert looks.look({0: 5}, {0: 9}, 40) == 0.0
     assert looks.look({0: 5, 1: 0}, {0: 9}, 6) == 0.0  # also if it gets another partition
     assert looks.look({0: 5, 1: 0}, {0: 9}, 10) == 10.0
+
+
+def test_a_task_that_took_something_in_has_started() -> None:
+    looks, latest = Looks(2), {0: 9, 1: 9}
+    looks.progress.begin()
+    looks.look({0: 5, 1: 5}, latest, 3)
+    looks.look({0: 6, 1: 5}, latest)
+    assert looks.look({0: 6, 1: 5}, latest, 10) == 10.0  # the first; the other has not begun
+    looks.look({0: 7, 1: 5}, latest)
+    assert looks.look({0: 7, 1: 5}, latest) == 1.0

@@ -17,6 +17,7 @@ from chronoline.pipe.status import PartitionStatus, PipeStatus
 from chronoline.runtime.metrics import MetricsServer
 from chronoline.stores.contract import Counts
 from chronoline.stores.inputs import InputAccount, Tally
+from tests.exposition import checked_series
 
 
 def status() -> PipeStatus:
@@ -48,6 +49,7 @@ def scraped(collector: PipeCollector) -> dict[tuple[str, ...], float]:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
     text = generate_latest(registry).decode()
+    checked_series(text)
     return {
         (sample.name, *(v for k, v in sample.labels.items() if k not in ("pipe", "node"))): (
             sample.value

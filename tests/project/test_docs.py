@@ -37,7 +37,7 @@ REGISTRY = re.compile(
 CODE = re.compile(r"(`+)(.+?)\1")
 FILE = re.compile(r"(?<![\w.*/-])[\w.*/-]*\w\.(?:py|sql|proto)\b(?!\.)")
 FOLDER = re.compile(r"(?<![\w.*/-])\w+(?:/\w+)*/(?![\w.*{])")
-DOTTED = re.compile(r"(?<![\w/])chronoline(?:_bench)?(?:\.(?!proto\b)\w+)+")
+DOTTED = re.compile(r"(?<![\w/.])chronoline(?:_bench)?(?:\.(?!proto\b)\w+)+")
 NOT_OURS = {
     "first.py": "the reader of README makes it",
     "chronoline.commands": "a group of entry points",

@@ -52,9 +52,9 @@ ROOMS = {
     "coordination": {"cluster"},
     "databases": {"postgres"},
     "log": {"aws", "postgres"},
-    "node": {"server"},
+    "node": {"otel", "server"},
     "pipe": {"kafka", "spark"},
-    "runtime": {"server"},
+    "runtime": {"otel", "server"},
     "spark": {"spark"},
     "timers": {"server"},
 }

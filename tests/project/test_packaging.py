@@ -101,9 +101,12 @@ def test_missing_bench_names_its_install_command() -> None:
 
 
 def test_there_is_one_version() -> None:
-    stated = declared(ROOT)["project"]["version"]
-    assert declared(BENCH)["project"]["version"] == stated
-    assert chronoline.__version__ == stated
+    stated = chronoline.__version__
+    assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+|\.dev\d+)?", stated)
+    for folder in (ROOT, BENCH):
+        place = declared(folder)["tool"]["hatch"]["version"]["path"]
+        assert (folder / place).resolve() == ROOT / "chronoline" / "core" / "version.py"
+        assert "version" not in declared(folder)["project"]
     assert version("chronoline") == version("chronoline-bench") == stated
 
 

@@ -106,7 +106,15 @@ def test_plain_sentences_pass(text: str) -> None:
 
 # Names
 
-OF_THE_SDK_AND_THE_STORE = {"DeadLetter", "Lease", "Message", "Outcome", "Topic", "TopicSettings"}
+OF_THE_SDK_AND_THE_STORE = {
+    "DeadLetter",
+    "Lease",
+    "Message",
+    "Outcome",
+    "Pause",
+    "Topic",
+    "TopicSettings",
+}
 """Users of the SDK and of a store meet each of them under one name: once in `client`, once in `core`."""
 NO_VERBS = {"BucketMissing", "Finding", "ObjectMissing", "TableMissing"}
 """Classes that end in -ing, and are nouns or adjectives."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -55,3 +56,15 @@ def test_folder_of_a_live_process_is_left() -> None:
         one.close()
         one.close()
         assert not one.path.exists()
+
+
+def test_folder_that_a_cleaner_removed_is_made_anew() -> None:
+    with ProcessFolder("test-pipe-") as mine:
+        shutil.rmtree(mine.path)
+        assert mine.subfolder("1").is_dir()
+        (mine.path / ".lock").unlink()  # a cleaner of old files leaves the folder
+        assert mine.subfolder("2").is_dir()
+        with ProcessFolder("test-pipe-"):
+            assert mine.subfolder("3").is_dir()  # it has an owner
+            assert (mine.path / "2").is_dir()
+    assert not mine.path.exists()

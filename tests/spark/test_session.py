@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from chronoline.core.errors import InvalidInput
+from chronoline.core.errors import InvalidInput, MissingExtra
 from chronoline.pipe.settings import PipeSettings
 from chronoline.pipe.spark.pipe import Pipe
 from chronoline.pipe.spark.session import (
@@ -142,3 +143,11 @@ def test_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1")
     with pytest.raises(InvalidInput, match="SPARK_REMOTE is set: "):
         build_session(settings())
+
+
+def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for library in ("numpy", "pandas"):
+        monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MissingExtra) as refused:
+        build_session(settings())
+    assert str(refused.value) == "Spark needs numpy and pandas: pip install 'chronoline[spark]'"

@@ -91,16 +91,28 @@ _LOOK = {
 }
 _SPAN = {"from": NOW, "end": NOW + 60_000, "step_ms": 1_000, "now": NOW}
 
+_CHANGED_TOPIC = {
+    "uid": TOPIC,
+    "settings": "{}",
+    "revision": 1,
+    "paused_at": NOW,
+    "paused_by": "ada",
+    "pause_reason": "",
+}
+
 SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     "insert_topic": {"uid": 78, "name": "other", "settings": "{}"},
     "topic": {"uid": TOPIC},
     "floor": {"uid": TOPIC},
+    "served_topic": {"uid": TOPIC},
     "topic_named": {"name": "t"},
     "name_taken": {"name": "t"},
     "identity": {},
     "topics": {},
     "unfinished_drops": {},
     "drop_topic": {"uid": TOPIC, "now": NOW},
+    "changed_topics": {},
+    "change_topic": _CHANGED_TOPIC,
     "create": _NEW,
     "create_new": _NEW,
     "replace": _NEW,
@@ -120,6 +132,7 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     "select_held": _LOOK,
     "scan_held": _LOOK,
     "select_owned": _LOOK,
+    "count_owned": _LOOK | {"most": 1_000},
     "next_ts": _CELL,
     "forecast": _CELL | _SPAN,
     "scan": _CELL | _SPAN | {"after": "m2"},
@@ -199,6 +212,8 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "topics": {},
     "unfinished_drops": {},
     "drop_topic": {"uid": TOPIC, "now": NOW},
+    "changed_topics": {},
+    "change_topic": _CHANGED_TOPIC,
     "create": _NEWS,
     "notify": {"payload": f"{TOPIC}:{NOW}"},
     "reserve": RESERVE,
@@ -219,6 +234,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "select_held": _LOOK,
     "scan_held": _LOOK,
     "select_owned": _LOOK,
+    "count_owned": _LOOK | {"most": 1_000},
     "next_times": _SHARES,
     "forecast": CELLS | _SPAN,
     "scan": _CELL | _SPAN | {"after": "m2"},
@@ -256,7 +272,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
 _OF_BOTH: dict[str, frozenset[str]] = {
     **dict.fromkeys(["select", "forecast", "scan"], frozenset({"messages_due"})),
     **dict.fromkeys(["select_held", "scan_held"], frozenset({"messages_held"})),
-    "select_owned": frozenset({"messages_owned"}),
+    **dict.fromkeys(["select_owned", "count_owned"], frozenset({"messages_owned"})),
     "dead_letters": frozenset({"messages_dead"}),
     "topics_without_dead_letters": frozenset({"messages_dead"}),
 }

@@ -288,6 +288,7 @@ def test_a_bad_consumer_or_producer_group(line: Line, case: str) -> None:
         lambda: line.resume(bad),
         lambda: line.store.select_held(line.uid, bad, limit=1),
         lambda: line.store.select_owned(line.uid, bad, limit=1),
+        lambda: line.store.count_owned(line.uid, bad, most=1),
         lambda: line.reschedule(("a", NOW), group=bad),
         lambda: line.cancel("a", group=bad),
     ):

@@ -44,6 +44,7 @@ CALLS: dict[str, Callable[[Line], object]] = {
     "bodies": lambda line: line.store.bodies(line.uid, ["a"], actor=System(), now_ms=NOW),
     "select_held": lambda line: line.store.select_held(line.uid, "c", limit=10),
     "select_owned": lambda line: line.store.select_owned(line.uid, OWNERS, limit=10),
+    "count_owned": lambda line: line.store.count_owned(line.uid, OWNERS, most=10),
     "next_ts": lambda line: line.next_ts(),
     "next_times": lambda line: line.store.next_times(line.uid, [line.topic.all_buckets]),
     "count": lambda line: line.store.count(

@@ -408,3 +408,30 @@ def test_a_scan_of_held_messages(line: Line, limit: int) -> None:
     ]
     with pytest.raises(InvalidInput, match="after must be a Message with a holder"):
         line.store.scan_held(line.uid, after=line["d"], limit=1)
+
+
+# Count of an owner
+
+
+def test_count_of_a_producer_group_has_an_end(line: Line) -> None:
+    line.put("a", "b", "c")
+    line.put("x", producer_group="others")
+    assert line.store.count_owned(line.uid, OWNERS, most=10) == 3
+    assert line.store.count_owned(line.uid, OWNERS, most=2) == 2
+    assert line.store.count_owned(line.uid, "others", most=10) == 1
+    assert line.store.count_owned(line.uid, "nobody", most=10) == 0
+
+
+def test_count_of_a_producer_group_has_leased_messages_and_no_deleted_ones(line: Line) -> None:
+    line.put("a", "b", "c", "d")
+    leased = line.reserve(limit=1).leased
+    assert len(leased) == 1
+    assert line.store.count_owned(line.uid, OWNERS, most=10) == 4
+    line.ack(leased[0].lease)
+    assert line.store.count_owned(line.uid, OWNERS, most=10) == 3
+
+
+@pytest.mark.parametrize("most", [0, -1, 1.5, None, True])
+def test_count_of_a_producer_group_up_to_a_bad_number(line: Line, most: Any) -> None:
+    with pytest.raises(InvalidInput, match="most"):
+        line.store.count_owned(line.uid, OWNERS, most=most)

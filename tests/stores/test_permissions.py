@@ -80,12 +80,14 @@ METHODS: dict[str, Operation | None] = {
     "discard": Operation.DISCARD,
     # They hand out what the table's lines for leases allow already, or look without a body.
     **dict.fromkeys(("resume", "select", "lookup", "select_held", "select_owned")),
+    "count_owned": None,
     **dict.fromkeys(("next_ts", "next_times")),
     **dict.fromkeys(
         ("count", "forecast", "scan", "scan_held", "dead_letters", "watch", "clock_ms", "close")
     ),
     "identity": None,
     **dict.fromkeys(("create_topic", "ensure_topic", "get_topic", "find_topic")),
+    **dict.fromkeys(("change_topic", "changed_topics", "pause_topic", "resume_topic")),
     **dict.fromkeys(("list_topics", "delete_topic", "deleted_topics", "together")),
     # The methods of the operations call it.
     "apply": None,

@@ -167,13 +167,23 @@ class Cluster:
         names = sorted(self.names)
         return next(each for each in count(1) if replicas_of(each, len(wanted), names) == wanted)
 
-    async def ask(self, method: str, path: str, body: Any = None, *, at: int = 0) -> Answered:
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        at: int = 0,
+        headers: dict[str, str] | None = None,
+    ) -> Answered:
         """A request to one of the nodes."""
         raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         data = None if raw is None else io.BytesIO(raw)
         async with (
             aiohttp.ClientSession() as session,
-            session.request(method, f"http://{self.names[at]}{path}", data=data) as response,
+            session.request(
+                method, f"http://{self.names[at]}{path}", data=data, headers=headers
+            ) as response,
         ):
             return Answered(response.status, dict(response.headers), await response.read())
 

@@ -21,6 +21,7 @@ from tests.deadline import run_scene, until
 from tests.timers.scene import Answered, Cluster, cluster, receiving, timer
 
 _FAR_MS = 3_600_000
+_TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def test_timer_pops_after_its_interval_with_its_body(tmp_path: Path) -> None:
@@ -37,6 +38,18 @@ def test_timer_pops_after_its_interval_with_its_body(tmp_path: Path) -> None:
         assert pop.headers["Content-Length"] == "5"
         assert pop.headers["Content-Type"] == "application/octet-stream"
         assert pop.at_s >= asked_s + 0.05
+
+    run_scene(scene)
+
+
+@pytest.mark.parametrize(("given", "kept"), [(_TRACE, _TRACE), ("no trace", None)])
+def test_callback_has_the_trace_of_its_client(tmp_path: Path, given: str, kept: str | None) -> None:
+    async def scene() -> None:
+        async with receiving() as receiver, cluster(tmp_path, 2) as nodes:
+            asked = timer(receiver.uri, interval_ms=50)
+            await nodes.ask("POST", "/timers", asked, headers={"traceparent": given})
+            (pop,) = await receiver.count(1)
+        assert pop.headers.get("traceparent") == kept
 
     run_scene(scene)
 

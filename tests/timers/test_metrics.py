@@ -6,6 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from chronoline.runtime.metrics import gauge
 from chronoline.timers.metrics import TimersMetrics
+from tests.exposition import checked_series
 
 
 def test_families_have_their_type_and_configured_labels() -> None:
@@ -21,6 +22,7 @@ def test_families_have_their_type_and_configured_labels() -> None:
     metrics.asked("PUT", 200)
     render = metrics.snapshot()
     tags.clear()  # it is a snapshot
+    checked_series(render().decode())
     families = {each.name: each for each in text_string_to_metric_families(render().decode())}
     types = {name: family.type for name, family in families.items() if "created" not in name}
     assert types.pop("chronoline_timers_lateness_seconds") == "histogram"

@@ -125,3 +125,18 @@ def test_following_record_is_accepted_after_clock_rollback() -> None:
     wall_ms = 1_800_000_000_000
     assert replica.problem(following, wall_ms) is None
     assert replica.problem(replace(following, id=8), wall_ms) is not None
+
+
+def test_trace_of_a_client_is_kept_and_optional() -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    without = Reader().timer(_record(), _NOW_MS)
+    assert "traceparent" not in to_record(without, _NOW_MS)["plan"]
+    traced = {**_GOOD, "plan": {**_GOOD["plan"], "traceparent": trace}}
+    assert to_record(Reader().timer(traced, _NOW_MS), _NOW_MS)["plan"]["traceparent"] == trace
+    traced["plan"]["traceparent"] = f"{trace}\r\nX: y"
+    plan = Reader().timer(traced, _NOW_MS).plan
+    assert plan is not None
+    assert plan.traceparent is None
+    traced["plan"]["traceparent"] = 7
+    with pytest.raises(InvalidInput):
+        Reader().timer(traced, _NOW_MS)

@@ -51,6 +51,9 @@ _UNARY: dict[str, dict[str, Any]] = {
         "GetTopic": pb.GetTopicRequest,
         "ListTopics": pb.ListTopicsRequest,
         "Prefer": pb.PreferRequest,
+        "PauseTopic": pb.PauseTopicRequest,
+        "ResumeTopic": pb.TopicRef,
+        "ChangeTopic": pb.ChangeTopicRequest,
     },
     "chronoline.v1.Carrier": {
         "Lookup": pb.LookupRequest,
@@ -63,8 +66,9 @@ _UNARY: dict[str, dict[str, Any]] = {
     },
 }
 _ROLES = {
-    "CreateTopic": "overseer",
-    "DropTopic": "overseer",
+    **dict.fromkeys(
+        ("CreateTopic", "DropTopic", "PauseTopic", "ResumeTopic", "ChangeTopic"), "overseer"
+    ),
     **dict.fromkeys(_UNARY["chronoline.v1.Carrier"], "carrier"),
 }
 """The role of the broker that answers a call; every broker answers the others."""

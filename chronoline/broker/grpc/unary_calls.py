@@ -25,6 +25,7 @@ from chronoline.core.rights import RightKind
 from chronoline.core.selector import ClientKind
 from chronoline.stores.contract import Counts
 from chronoline.wire.codec import (
+    changed_settings,
     letter_to_wire,
     message_to_wire,
     outcomes_to_wire,
@@ -126,6 +127,30 @@ class UnaryCalls:
         return pb.Topics(
             topics=[topic_to_wire(each) for each in topics if principal.rights.touches(each.name)]
         )
+
+    async def PauseTopic(self, asked: pb.PauseTopicRequest, principal: Principal) -> pb.Topic:
+        await self._check(principal, RightKind.ADMINISTER, asked.uid)
+        with self._command("pause_topic"):
+            topic = await self._parts.topics.pause(
+                asked.uid, by=principal.name, reason=asked.reason
+            )
+        return topic_to_wire(topic)
+
+    async def ResumeTopic(self, asked: pb.TopicRef, principal: Principal) -> pb.Topic:
+        await self._check(principal, RightKind.ADMINISTER, asked.uid)
+        with self._command("resume_topic"):
+            return topic_to_wire(await self._parts.topics.resume(asked.uid))
+
+    async def ChangeTopic(self, asked: pb.ChangeTopicRequest, principal: Principal) -> pb.Topic:
+        await self._check(principal, RightKind.ADMINISTER, asked.uid)
+        revision = asked.revision if asked.HasField("revision") else None
+        with self._command("change_topic"):
+            topic = await self._parts.topics.change(
+                asked.uid,
+                lambda before: changed_settings(before, asked.settings, asked.unset),
+                revision=revision,
+            )
+        return topic_to_wire(topic)
 
     # Carrier
 

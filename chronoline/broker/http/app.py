@@ -27,6 +27,8 @@ broker's clock. Every error is a problem (RFC 9457) whose `kind` says what it me
 `unknown`."""
 _PARTS_OF_A_TOPIC = 3
 """v1, topics, and a name; longer paths are about its messages."""
+_OF_TOPICS = (["pause"], ["resume"])
+"""The longer paths that are about the topic itself."""
 _FASTAPI_SCHEMAS = ("HTTPValidationError", "ValidationError")
 
 # The problems that a route can answer, for its description.
@@ -154,7 +156,7 @@ def _role_of(request: Request) -> str:
     parts = request.url.path.strip("/").split("/")
     if parts[:2] != ["v1", "topics"]:
         return ""
-    if len(parts) > _PARTS_OF_A_TOPIC:
+    if len(parts) > _PARTS_OF_A_TOPIC and parts[_PARTS_OF_A_TOPIC:] not in _OF_TOPICS:
         return "carrier"
     return "" if request.method in ("GET", "HEAD") else "overseer"
 

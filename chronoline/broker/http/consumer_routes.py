@@ -19,7 +19,7 @@ from chronoline.broker.http.app import (
     new_router,
     problems,
 )
-from chronoline.broker.http.poller import Pollers
+from chronoline.broker.http.poller import Poller, Pollers
 from chronoline.broker.http.requests import (
     DUE_NAMES,
     ConsumerName,
@@ -386,7 +386,7 @@ class _LongPoll(Response):
         handed = False
         try:
             came = await self._pollers.wait(poll, self._wait_s)
-            content = await self._content(poll.poller.name, came)
+            content = await self._content(poll.poller, came)
             for _ in range(_TURNS):
                 await asyncio.sleep(0)  # a client that has left is noticed now, before the answer
             if not gone.done():
@@ -396,10 +396,11 @@ class _LongPoll(Response):
             gone.cancel()
             self._pollers.end(poll, handed=handed)
 
-    async def _content(self, consumer: str, came: Sequence[LeasedMessage]) -> str:
+    async def _content(self, poller: Poller, came: Sequence[LeasedMessage]) -> str:
         now_ms = self._parts.clock.now_ms()
         received = ReceiveResponse(
-            consumer=consumer,
+            consumer=poller.name,
+            paused=poller.subscription.paused or None,
             messages=await in_slices(came, lambda each: DeliveryResponse.of(each, now_ms)),
             **moments(now=now_ms),
         )

@@ -36,6 +36,7 @@ from chronoline.broker.http.requests import (
     ProducerGroup,
     RequestBody,
     RequestPrincipal,
+    SenderContext,
     TopicName,
     at_most_one,
     checked,
@@ -66,6 +67,7 @@ from chronoline.core.rights import RightKind
 from chronoline.core.units import parse_duration_ms
 from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.timestamps import parse_when_ms
+from chronoline.runtime.traces import TraceContext, with_context
 
 _MOST_STEPS = 10_000
 _BODY_ANSWERS: dict[int | str, dict[str, Any]] = {
@@ -118,14 +120,16 @@ class MessageContent(DueFields):
         self._check_at_most_one("expires", "expires_ms")
         return self
 
-    def to_message(self, message_id: str, producer_group: str, now_ms: int) -> NewMessage:
+    def to_message(
+        self, message_id: str, producer_group: str, now_ms: int, sender: TraceContext
+    ) -> NewMessage:
         at_ms = self.at_ms(now_ms)
         return NewMessage(
             id=message_id,
             due=now_ms if at_ms is None else at_ms,
             body=self._body(),
             key=self.key.encode() if self.key is not None else self.key_base64,
-            headers=self.headers,
+            headers=with_context(self.headers, sender),
             expires=self.expires if self.expires is not None else self.expires_ms,
             producer_group=producer_group,
         )
@@ -180,8 +184,8 @@ class BatchMessage(MessageContent):
         description="Without it the broker makes one: then a repeated request creates the message again.",
     )
 
-    def to_new(self, producer_group: str, now_ms: int) -> NewMessage:
-        return self.to_message(self.id or new_id(), producer_group, now_ms)
+    def to_new(self, producer_group: str, now_ms: int, sender: TraceContext) -> NewMessage:
+        return self.to_message(self.id or new_id(), producer_group, now_ms, sender)
 
 
 class SendBatchRequest(RequestBody):
@@ -260,7 +264,12 @@ class MessageRoutes:
         return router
 
     async def create_message(
-        self, principal: RequestPrincipal, topic: TopicName, id: MessageId, request: SendRequest
+        self,
+        principal: RequestPrincipal,
+        sender: SenderContext,
+        topic: TopicName,
+        id: MessageId,
+        request: SendRequest,
     ) -> OutcomeResponse:
         """Put a message on a topic's timeline.
 
@@ -268,21 +277,26 @@ class MessageRoutes:
         """
         principal.check(RightKind.PRODUCE, topic, request.producer_group)
         now_ms = self._parts.access.clock.now_ms()
-        message = request.to_message(id, request.producer_group, now_ms)
+        message = request.to_message(id, request.producer_group, now_ms, sender)
         outcome = only_outcome(
             await self._create(topic, [message], replace=request.if_exists == "replace")
         )
-        return OutcomeResponse.of(outcome, due=message.due)
+        return OutcomeResponse.of(outcome, due=outcome.at or message.due)
 
     async def create_messages(
-        self, principal: RequestPrincipal, topic: TopicName, request: SendBatchRequest
+        self,
+        principal: RequestPrincipal,
+        sender: SenderContext,
+        topic: TopicName,
+        request: SendBatchRequest,
     ) -> OutcomesResponse:
         """Put messages on a topic's timeline, each with an outcome of its own."""
         principal.check(RightKind.PRODUCE, topic, request.producer_group)
         check_batch(len(request.messages), self._parts.limits)
         now_ms = self._parts.access.clock.now_ms()
         items = await checked(BatchMessage, request.messages, "messages")
-        messages = await in_slices(items, lambda each: each.to_new(request.producer_group, now_ms))
+        group = request.producer_group
+        messages = await in_slices(items, lambda each: each.to_new(group, now_ms, sender))
         outcomes = await self._create(topic, messages, replace=request.if_exists == "replace")
         return await outcomes_response(outcomes, "due", [each.due for each in messages])
 

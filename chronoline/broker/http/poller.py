@@ -146,8 +146,8 @@ class Poller:
         """Its clients need no share."""
 
     def paused(self, topic: Topic, reason: str) -> None:
-        if reason:
-            self._wake_all()
+        if self._subscription is not None and self._subscription.piped:
+            self._wake_all()  # the polls of a topic that an operator paused wait on
 
     def ended(self, topic: Topic, reason: str) -> None:
         self.end_reason = TopicNotFound(reason)
@@ -291,15 +291,15 @@ class Pollers(AsyncService):
         """The messages of a poll, as soon as there are any; none if the time is over.
 
         Raises `TopicNotFound`, `ConsumerReplaced` if another has polled elsewhere under its name, and
-        `TopicPiped` unless something came before the pipe did.
+        `TopicPiped` unless something came before the pipe did. On a topic that is paused it waits on.
         """
         subscription = poll.poller.subscription
-        if not (self._stopping or subscription.closed or subscription.paused):
+        if not (self._stopping or subscription.closed or subscription.piped):
             await poll.wait(max(seconds, LEAST_WAIT_S))
         self._close(poll)
         if poll.poller.end_reason is not None:
             raise poll.poller.end_reason
-        if subscription.paused and not poll.came:
+        if subscription.piped and not poll.came:
             raise TopicPiped(subscription.paused)
         return poll.came
 

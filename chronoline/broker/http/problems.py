@@ -23,6 +23,7 @@ STATUS_OF_CODE: Mapping[str, HTTPStatus] = {
     "invalid_input": HTTPStatus.BAD_REQUEST,
     "topic_not_found": HTTPStatus.NOT_FOUND,
     "topic_exists": HTTPStatus.CONFLICT,
+    "topic_changed": HTTPStatus.CONFLICT,
     "topic_not_ready": HTTPStatus.SERVICE_UNAVAILABLE,
     "topic_piped": HTTPStatus.CONFLICT,
     "already_subscribed": HTTPStatus.CONFLICT,
@@ -58,7 +59,9 @@ STATUS_OF_REFUSAL: Mapping[Refusal, HTTPStatus] = {
     Refusal.IMMUTABLE: HTTPStatus.CONFLICT,
     Refusal.TOO_SOON: HTTPStatus.BAD_REQUEST,
     Refusal.INVALID: HTTPStatus.BAD_REQUEST,
+    Refusal.PAUSED: HTTPStatus.CONFLICT,
     Refusal.BUSY: HTTPStatus.SERVICE_UNAVAILABLE,
+    Refusal.QUOTA: HTTPStatus.TOO_MANY_REQUESTS,
 }
 """The status of a refused change of one message."""
 CODE_OF_STATUS: Mapping[int, str] = {
@@ -142,7 +145,14 @@ def problem_of(error: BaseException) -> ProblemResponse:
     if isinstance(error, Refused):
         outcome = error.outcomes[0]
         refusal = outcome.refusal or Refusal.INVALID
-        return problem_response(STATUS_OF_REFUSAL[refusal], refusal.value, outcome.reason)
+        passes = outcome.retry_after_ms is not None
+        return problem_response(
+            STATUS_OF_REFUSAL[refusal],
+            refusal.value,
+            outcome.reason,
+            kind=FailureKind.TRY_AGAIN if passes else FailureKind.REFUSED,
+            retry_after_ms=outcome.retry_after_ms,
+        )
     if isinstance(error, RequestValidationError):
         return problem_response(
             HTTPStatus.BAD_REQUEST, "invalid_input", _faults_in_words(error.errors())

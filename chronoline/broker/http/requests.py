@@ -46,6 +46,7 @@ from chronoline.core.message import After, Header, LeaseTime
 from chronoline.core.units import parse_duration_ms
 from chronoline.runtime.json_bytes import parse_json_bytes
 from chronoline.runtime.timestamps import parse_moment_ms
+from chronoline.runtime.traces import TRACEPARENT, TRACESTATE, TraceContext, checked_context
 
 _PAIR = 2
 _SLICE = 100
@@ -71,6 +72,13 @@ def principal_of(request: Request) -> Principal:
     return principal
 
 
+def sender_context(request: Request) -> TraceContext:
+    """The trace of the client, from its headers `traceparent` and `tracestate`."""
+    headers = request.headers
+    return checked_context(headers.get(TRACEPARENT), headers.get(TRACESTATE))
+
+
+SenderContext = Annotated[TraceContext, Depends(sender_context)]
 RequestPrincipal = Annotated[Principal, Depends(principal_of)]
 TopicName = Annotated[
     str,

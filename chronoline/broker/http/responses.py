@@ -58,18 +58,31 @@ class OutcomeResponse(BaseModel):
         description="An earlier request was not answered, and the store cannot tell its outcome.",
     )
     reason: str | None = Field(default=None, description="Why it is not done, as text.")
+    retry_after_ms: int | None = Field(
+        default=None, description="When to try again, of a refusal that passes."
+    )
+    warning: str | None = Field(
+        default=None, description="Of a created message: what its producer should know."
+    )
 
     @classmethod
     def of(cls, outcome: Outcome, **named_ms: int | None) -> Self:
         """The moments are of a change that is done."""
         if outcome.refusal is not None:
             return cls(
-                id=outcome.id, done=False, refusal=outcome.refusal.value, reason=outcome.reason
+                id=outcome.id,
+                done=False,
+                refusal=outcome.refusal.value,
+                reason=outcome.reason,
+                retry_after_ms=outcome.retry_after_ms,
             )
         if outcome.unknown:
             return cls(id=outcome.id, done=False, unknown=True, reason=outcome.reason)
         version = outcome.version or None
-        return cls(id=outcome.id, done=True, version=version, **moments(**named_ms))
+        warning = outcome.warning or None
+        return cls(
+            id=outcome.id, done=True, version=version, warning=warning, **moments(**named_ms)
+        )
 
 
 class OutcomesResponse(BaseModel):
@@ -91,11 +104,11 @@ def only_outcome(outcomes: Sequence[Outcome]) -> Outcome:
 async def outcomes_response(
     outcomes: Sequence[Outcome], moment: str = "", moments_ms: Sequence[int] = ()
 ) -> OutcomesResponse:
-    """The answer to a batch. `moment` names a moment of each outcome: `moments_ms`, or the store's own."""
+    """The answer to a batch. `moment` names a moment of each outcome: the store's own, or `moments_ms`."""
 
     def response(place: int) -> OutcomeResponse:
         outcome = outcomes[place]
-        moment_ms = moments_ms[place] if moments_ms else outcome.at or None
+        moment_ms = outcome.at or (moments_ms[place] if moments_ms else None)
         return OutcomeResponse.of(outcome, **({moment: moment_ms} if moment else {}))
 
     return OutcomesResponse(outcomes=await in_slices(range(len(outcomes)), response))
@@ -190,6 +203,7 @@ class ReceiveResponse(BaseModel):
     now: Moment = Field(description="By the broker's clock.")
     now_ms: int
     messages: list[DeliveryResponse]
+    paused: str | None = Field(default=None, description="Why nothing comes: the topic is paused.")
 
 
 class DeadLetterResponse(BaseModel):
@@ -280,6 +294,20 @@ class TopicSettingsResponse(BaseModel):
     dead_letters: bool
     largest_body_bytes: int
     target: str | None = None
+    most_per_s: int | None = None
+    most_in_flight: int | None = None
+    spread_ms: int | None = None
+    group_waiting: int | None = None
+    group_creates_per_s: int | None = None
+
+
+class PauseResponse(BaseModel):
+    """A pause of a topic."""
+
+    since: Moment
+    since_ms: int
+    by: str = Field(description="The name of the token that paused it; empty if there was none.")
+    reason: str
 
 
 class TopicResponse(BaseModel):
@@ -287,12 +315,26 @@ class TopicResponse(BaseModel):
 
     name: str
     uid: str = Field(description="As text: it has more digits than JavaScript's numbers.")
+    revision: int = Field(
+        description="Grows with every change of the settings, pause and resumption."
+    )
+    pause: PauseResponse | None = Field(
+        default=None, description="While it is there, consumers get nothing."
+    )
     settings: TopicSettingsResponse
 
     @classmethod
     def of(cls, topic: Topic) -> Self:
-        settings = TopicSettingsResponse(**asdict(topic.settings))
-        return cls(name=topic.name, uid=str(topic.uid), settings=settings)
+        pause = None
+        if (at := topic.pause) is not None:
+            pause = PauseResponse(by=at.by, reason=at.reason, **moments(since=at.since))
+        return cls(
+            name=topic.name,
+            uid=str(topic.uid),
+            revision=topic.revision,
+            pause=pause,
+            settings=TopicSettingsResponse(**asdict(topic.settings)),
+        )
 
 
 class TopicsResponse(BaseModel):

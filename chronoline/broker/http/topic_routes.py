@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from chronoline.broker.http.app import (
     new_router,
     problems,
 )
-from chronoline.broker.http.requests import RequestBody, RequestPrincipal, TopicName, Whole
+from chronoline.broker.http.requests import Reason, RequestBody, RequestPrincipal, TopicName, Whole
 from chronoline.broker.http.responses import DropTopicResponse, TopicResponse, TopicsResponse
 from chronoline.broker.topics import TopicsByName
 from chronoline.core.addresses import MAX_URL_CHARACTERS
@@ -31,7 +32,7 @@ _FOUND: dict[int | str, dict[str, Any]] = {
 
 
 class TopicSettingsRequest(RequestBody):
-    """The settings of a topic, which never change; a missing one has its default."""
+    """The settings of a topic; a missing one has its default, or stays as it is."""
 
     buckets: Whole | None = Field(default=None, description="The number of its buckets.")
     window_ms: Whole | None = None
@@ -45,6 +46,20 @@ class TopicSettingsRequest(RequestBody):
         default=None,
         description="A URL that is called with each message at its due, instead of consumers.",
         examples=["https://example.com/remind"],
+    )
+    most_per_s: Whole | None = Field(default=None, description="The most deliveries a second.")
+    most_in_flight: Whole | None = Field(
+        default=None, description="The most messages under a live lease at a time."
+    )
+    spread_ms: Whole | None = Field(
+        default=None,
+        description="A message falls due up to this much later than asked, by the hash of its id.",
+    )
+    group_waiting: Whole | None = Field(
+        default=None, description="The most messages of one producer group on the timeline."
+    )
+    group_creates_per_s: Whole | None = Field(
+        default=None, description="The most creates of one producer group a second."
     )
 
     def to_settings(self) -> TopicSettings:
@@ -65,6 +80,33 @@ class CreateTopicRequest(RequestBody):
     if_missing: bool = Field(default=False, description="Returns an existing topic unchanged.")
 
 
+class ChangeTopicRequest(RequestBody):
+    """New settings of a topic."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"settings": {"dedupe_ms": 3600000, "max_lateness_ms": None}}]
+        }
+    )
+
+    settings: TopicSettingsRequest = Field(
+        description="Missing ones stay as they are; null removes an optional one."
+    )
+    revision: Whole | None = Field(
+        default=None, description="The revision that the topic must have: else it is refused."
+    )
+
+
+class PauseRequest(RequestBody):
+    """Why a topic is paused."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"reason": "the mail server is down"}]}
+    )
+
+    reason: Reason = ""
+
+
 class TopicRoutes:
     """One method for each route."""
 
@@ -82,13 +124,17 @@ class TopicRoutes:
         )(self.create_topic)
         one = "/topics/{topic}"
         router.get(one, responses=problems(OF_A_TOPIC))(self.get_topic)
+        changing = {**problems(WITH_A_BODY, OF_A_TOPIC, OF_A_CHANGE, [HTTPStatus.CONFLICT])}
+        router.patch(one, responses=changing)(self.change_topic)
+        router.post(f"{one}/pause", responses=changing)(self.pause_topic)
+        router.post(f"{one}/resume", responses=problems(OF_A_TOPIC, OF_A_CHANGE))(self.resume_topic)
         router.delete(one, responses=problems(OF_A_TOPIC, OF_A_CHANGE))(self.drop_topic)
         return router
 
     async def create_topic(
         self, principal: RequestPrincipal, request: CreateTopicRequest, response: Response
     ) -> TopicResponse:
-        """Create a topic. Its settings never change."""
+        """Create a topic."""
         principal.check(RightKind.ADMINISTER, request.name)
         with self._command("create_topic"):
             topic = await self._parts.topics.create(
@@ -103,6 +149,44 @@ class TopicRoutes:
         principal.check_touches(topic)
         with self._command("get_topic"):
             return TopicResponse.of(await self._topics.find(topic))
+
+    async def change_topic(
+        self, principal: RequestPrincipal, topic: TopicName, request: ChangeTopicRequest
+    ) -> TopicResponse:
+        """Change settings of a topic. One that cannot change is refused with the reason."""
+        principal.check(RightKind.ADMINISTER, topic)
+        given = request.settings.model_dump(exclude_unset=True)
+        with self._command("change_topic"):
+            changed = await self._topics.on(
+                topic,
+                lambda found: self._parts.topics.change(
+                    found.uid, lambda before: replace(before, **given), revision=request.revision
+                ),
+            )
+        return TopicResponse.of(changed)
+
+    async def pause_topic(
+        self, principal: RequestPrincipal, topic: TopicName, request: PauseRequest
+    ) -> TopicResponse:
+        """Pause a topic: its consumers get nothing until it is resumed, and producers may send."""
+        principal.check(RightKind.ADMINISTER, topic)
+        with self._command("pause_topic"):
+            paused = await self._topics.on(
+                topic,
+                lambda found: self._parts.topics.pause(
+                    found.uid, by=principal.name, reason=request.reason
+                ),
+            )
+        return TopicResponse.of(paused)
+
+    async def resume_topic(self, principal: RequestPrincipal, topic: TopicName) -> TopicResponse:
+        """End the pause of a topic."""
+        principal.check(RightKind.ADMINISTER, topic)
+        with self._command("resume_topic"):
+            resumed = await self._topics.on(
+                topic, lambda found: self._parts.topics.resume(found.uid)
+            )
+        return TopicResponse.of(resumed)
 
     async def drop_topic(self, principal: RequestPrincipal, topic: TopicName) -> DropTopicResponse:
         """Delete a topic, and everything on it."""

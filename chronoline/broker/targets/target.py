@@ -13,7 +13,7 @@ from chronoline.broker.gate import Work
 from chronoline.broker.subscription import Subscription
 from chronoline.broker.targets.policy import TargetPolicy
 from chronoline.broker.targets.requests import call_id, request_headers
-from chronoline.callbacks.caller import Answer, Verdict
+from chronoline.callbacks.caller import Answer, CallOrigin, Verdict
 from chronoline.core.change import lease_change
 from chronoline.core.errors import ChronolineError, OutcomeUnknown, StoreBusy, TopicNotFound
 from chronoline.core.limits import MAX_REASON_CHARACTERS
@@ -23,6 +23,7 @@ from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 from chronoline.runtime.backoff import Backoff, Waits
+from chronoline.runtime.traces import context_of
 
 logger = logging.getLogger(__name__)
 
@@ -179,10 +180,12 @@ class Target:
                 body,
                 wall_s=self._parts.clock.now_ms() // 1000,
             )
-        return await self._calls.caller.post(
+        message = leased.message
+        return await self._calls.caller.post_traced(
             url,
             body,
             headers,
+            origin=CallOrigin(self.topic.name, message.id, context_of(message.headers)),
             attempt=leased.message.attempts,
             turn_within_s=self._calls.turn_ms / 1000,
             may_begin=is_ours,

@@ -62,7 +62,7 @@ class Targets(AsyncService):
                     [each for each in topics if each.settings.target is not None]
                 )
                 rest_s = _LOOK_EVERY_S if served else _REST_S
-            await self._parts.topics.target_added.sleep(rest_s)
+            await self._parts.topics.target_changed.sleep(rest_s)
 
     async def _serve(self, topics: Iterable[Topic]) -> bool:
         """Whether the store answered every call."""
@@ -71,6 +71,8 @@ class Targets(AsyncService):
             if uid not in wanted:
                 target.leave()
                 self._let_go(target)
+            else:
+                target.topic = wanted[uid]
         self._leaving = {each for each in self._leaving if not each.is_idle}
         self._problems = {uid: words for uid, words in self._problems.items() if uid in wanted}
         new = [topic for uid, topic in wanted.items() if uid not in self._serving]

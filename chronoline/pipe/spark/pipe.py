@@ -108,7 +108,7 @@ class Pipe(Closable):
 
     def _open(self, opened: contextlib.ExitStack, spark: SparkSession | None) -> None:
         settings = self.settings
-        self._folder = opened.enter_context(ProcessFolder("chronoline-pipe-")).path
+        self._folder = opened.enter_context(ProcessFolder("chronoline-pipe-"))
         session = build_session(settings) if spark is None else PipeSession(spark, is_own=False)
         self._spark, self._own_session = session
         if self._own_session:
@@ -259,9 +259,7 @@ class Pipe(Closable):
     def _new_folder(self) -> Path:
         """A folder for a checkpoint, on which nothing depends."""
         self._starts += 1
-        folder = self._folder / str(self._starts)
-        folder.mkdir()
-        return folder
+        return self._folder.subfolder(str(self._starts))
 
     # Supervising
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
-from chronoline.core.errors import InvalidInput
+from chronoline.core.errors import InvalidInput, MissingExtra
 from chronoline.pipe.properties import java_properties
 from chronoline.pipe.settings import PipeSettings, master_problem
 from chronoline.runtime.store_url import without_password
@@ -32,6 +33,8 @@ _GATEWAY = "PYSPARK_GATEWAY_PORT"
 _UNNAMED = "local[*]"
 """The master that `spark-submit` chooses if nobody names one."""
 _CONNECT = "pyspark.sql.connect"
+_LIBRARIES = ("numpy", "pandas", "pyarrow")
+"""Spark asks for them only when a query with a Python function starts."""
 
 
 def slots_needed(settings: PipeSettings) -> int:
@@ -49,8 +52,11 @@ def build_session(settings: PipeSettings) -> PipeSession:
     """Returns the session of this process, or makes one; on one machine if nobody names a master.
 
     A master that `spark-submit` or Spark's own settings name is used. Raises `InvalidInput` if the pipe's
-    settings name another, and for Spark Connect.
+    settings name another, and for Spark Connect; `MissingExtra` if Spark lacks a library.
     """
+    missing = [each for each in _LIBRARIES if find_spec(each) is None]
+    if missing:
+        raise MissingExtra(f"Spark needs {' and '.join(missing)}: pip install 'chronoline[spark]'")
     connect = connect_problem(settings, os.environ)
     if connect:
         raise InvalidInput(connect)

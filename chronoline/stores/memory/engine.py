@@ -134,6 +134,17 @@ class MemoryEngine(Engine[None]):
             found = [each.topic for each in self._topics.values() if each.deleted is deleted]
         return sorted(found, key=lambda topic: topic.name)
 
+    def changed_topics(self) -> list[Topic]:
+        return [topic for topic in self.list_topics() if topic.revision > 1]
+
+    def change_topic(self, topic: Topic) -> bool:
+        with self._open():
+            timeline = self._topics.get(topic.uid)
+            if timeline is None or timeline.deleted or timeline.topic.revision != topic.revision:
+                return False
+            timeline.topic = replace(topic, revision=topic.revision + 1)
+            return True
+
     def delete_topic(self, uid: int, now_ms: int) -> bool:
         with self._open():
             timeline = self._topics.get(uid)
@@ -256,6 +267,8 @@ class MemoryEngine(Engine[None]):
     ) -> Reserved:
         horizon = request.now_ms + request.reserve_ahead_ms
         with self._open():
+            if not self._is_served(topic):
+                return Reserved([], more=False)
             ready = [
                 entry
                 for entry in self._live(topic, ranges)
@@ -276,8 +289,10 @@ class MemoryEngine(Engine[None]):
             ]
 
     def lease(self, topic: Topic, wanted: ChangedRows, request: LeaseRequest) -> list[Taken]:
-        taken = []
+        taken: list[Taken] = []
         with self._open():
+            if not self._is_served(topic):
+                return taken
             entries = self._entries(topic) or {}
             for _, change in wanted:
                 entry = entries.get(change.id)
@@ -342,6 +357,11 @@ class MemoryEngine(Engine[None]):
             topic, lambda each: each.message.producer_group == producer_group, after, limit
         )
 
+    def count_owned(self, topic: Topic, producer_group: str, most: int) -> int:
+        with self._open():
+            live = self._live(topic, topic.all_buckets)
+            return min(most, sum(e.message.producer_group == producer_group for e in live))
+
     def _page(
         self, topic: Topic, wanted: Callable[[Entry], bool], after: str, limit: int
     ) -> list[Message]:
@@ -353,6 +373,8 @@ class MemoryEngine(Engine[None]):
 
     def next_times(self, topic: Topic, shares: Sequence[Sequence[BucketRange]]) -> list[int | None]:
         with self._open():
+            if not self._is_served(topic):
+                return [None for _ in shares]
             return [
                 min((entry.message.ts for entry in self._live(topic, ranges)), default=None)
                 for ranges in shares
@@ -565,6 +587,11 @@ class MemoryEngine(Engine[None]):
     def _first_version(self, topic: Topic, row: StoredRow | None, now_ms: int) -> int:
         floor = self._topics[topic.uid].floor
         return max(now_ms, floor + 1, row.version + 1 if row else 0)
+
+    def _is_served(self, topic: Topic) -> bool:
+        """Whether a topic is live and not paused."""
+        timeline = self._topics.get(topic.uid)
+        return timeline is not None and not timeline.deleted and timeline.topic.pause is None
 
     def _entries(self, topic: Topic) -> dict[str, Entry] | None:
         timeline = self._topics.get(topic.uid)

@@ -14,6 +14,8 @@ from chronoline.stores.notices import NoticeBoard
 CHANNEL = "chronoline"
 _NOTICE = re.compile(r"(\d{1,19}):(\d{1,19})(?::(\d{1,5}(?:,\d{1,5}){0,99}))?", re.ASCII)
 _RETURNED = "returned:"
+_CHANGED = "changed:"
+_MOST_DIGITS = 19
 
 
 def start_listening(database: PostgresDatabase, board: NoticeBoard) -> PostgresListener:
@@ -34,6 +36,8 @@ def start_listening(database: PostgresDatabase, board: NoticeBoard) -> PostgresL
 def write_notice(notice: Notice) -> str:
     """The payload that `parse_notice` reads."""
     returned = notice.returned
+    if notice.topic_changed:
+        return f"{_CHANGED}{notice.topic_uid}"
     if returned is None:
         when = f"{notice.topic_uid}:{notice.due}"
         return when if notice.buckets is None else f"{when}:{','.join(map(str, notice.buckets))}"
@@ -42,10 +46,14 @@ def write_notice(notice: Notice) -> str:
 
 
 def parse_notice(payload: str) -> Notice:
-    """A notice from "topic uid:due:bucket,…", or of a consumer that returned; anything else means: look.
+    """A notice from "topic uid:due:bucket,…", of a consumer that returned, or of a topic that was changed.
 
-    Without buckets it is of any: so writes the SQL function `chronoline.send`.
+    Anything else means: look. Without buckets it is of any: so writes the SQL function `chronoline.send`.
     """
+    if payload.startswith(_CHANGED):
+        uid = payload.removeprefix(_CHANGED)
+        is_uid = uid.isascii() and uid.isdigit() and len(uid) <= _MOST_DIGITS
+        return Notice(topic_uid=int(uid), topic_changed=True) if is_uid else Notice()
     if payload.startswith(_RETURNED):
         try:
             told = json.loads(payload.removeprefix(_RETURNED))

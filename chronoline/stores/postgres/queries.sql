@@ -18,11 +18,13 @@ SELECT 1 FROM chronoline.topics WHERE name = %(name)s AND emptied_at IS NULL;
 
 -- name: topic
 -- A live topic by its uid.
-SELECT uid, name, settings FROM chronoline.topics WHERE uid = %(uid)s AND dropped_at IS NULL;
+SELECT uid, name, settings, revision, paused_at, paused_by, pause_reason
+FROM chronoline.topics WHERE uid = %(uid)s AND dropped_at IS NULL;
 
 -- name: topic_named
 -- A live topic by its name.
-SELECT uid, name, settings FROM chronoline.topics
+SELECT uid, name, settings, revision, paused_at, paused_by, pause_reason
+FROM chronoline.topics
 WHERE name = %(name)s AND dropped_at IS NULL AND emptied_at IS NULL;
 
 -- name: identity
@@ -31,12 +33,27 @@ SELECT id FROM chronoline.identity;
 
 -- name: topics
 -- All live topics.
-SELECT uid, name, settings FROM chronoline.topics WHERE dropped_at IS NULL ORDER BY name;
+SELECT uid, name, settings, revision, paused_at, paused_by, pause_reason
+FROM chronoline.topics WHERE dropped_at IS NULL ORDER BY name;
 
 -- name: unfinished_drops
 -- Dropped topics whose names are not free yet.
-SELECT uid, name, settings FROM chronoline.topics
+SELECT uid, name, settings, revision, paused_at, paused_by, pause_reason
+FROM chronoline.topics
 WHERE dropped_at IS NOT NULL AND emptied_at IS NULL ORDER BY name;
+
+-- name: changed_topics
+-- Live topics that were changed since they were created.
+SELECT uid, name, settings, revision, paused_at, paused_by, pause_reason
+FROM chronoline.topics WHERE dropped_at IS NULL AND revision > 1 ORDER BY name;
+
+-- name: change_topic
+-- Changes the settings and the pause of a topic that has this revision.
+UPDATE chronoline.topics SET
+    settings = %(settings)s, paused_at = %(paused_at)s, paused_by = %(paused_by)s,
+    pause_reason = %(pause_reason)s, revision = revision + 1
+WHERE uid = %(uid)s AND dropped_at IS NULL AND revision = %(revision)s
+RETURNING uid;
 
 -- name: drop_topic
 -- Drops a topic, for every process at once.
@@ -76,6 +93,7 @@ SELECT pg_notify('chronoline', %(payload)s);
 WITH cell AS MATERIALIZED (
     SELECT * FROM unnest(%(stripe)b::smallint[], %(start)b::integer[], %(stop)b::integer[])
         AS c(stripe, start, stop)
+    WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND paused_at IS NULL)
 ), bound AS MATERIALIZED (
     -- If each cell has its share of the limit up to here, then none of the oldest lies beyond.
     SELECT max(coalesce(share.ts, %(horizon)s)) AS ts
@@ -135,6 +153,7 @@ FROM (SELECT count(*) AS candidates FROM candidate) looked LEFT JOIN taken ON tr
 WITH cell AS MATERIALIZED (
     SELECT * FROM unnest(%(stripe)b::smallint[], %(start)b::integer[], %(stop)b::integer[],
         %(share)b::integer[], %(most)b::integer[]) AS c(stripe, start, stop, recipient, most)
+    WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND paused_at IS NULL)
 ), candidate AS MATERIALIZED (
     SELECT c.recipient, c.most, found.topic, found.bucket, found.id,
         row_number() OVER (PARTITION BY c.recipient ORDER BY found.ts, found.bucket, found.id) AS place
@@ -193,7 +212,10 @@ WITH chosen AS MATERIALIZED (
     JOIN chronoline.messages m ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
     WHERE m.life + 0 = 0 AND m.version = b.version
         AND (m.ts <= %(now)s OR m.lock_consumer IS NULL AND m.ts <= %(horizon)s)
-        AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+        AND EXISTS (
+            SELECT 1 FROM chronoline.topics
+            WHERE uid = %(topic)s AND dropped_at IS NULL AND paused_at IS NULL
+        )
     FOR UPDATE OF m
 )
 UPDATE chronoline.messages m SET
@@ -453,6 +475,14 @@ WHERE m.topic + 0 = %(topic)s AND CASE WHEN m.life = 0 THEN m.producer_group END
     AND m.id || '' > %(after)s
 ORDER BY m.id || '' LIMIT %(limit)s;
 
+-- name: count_owned
+-- The number of messages of a producer group, up to a bound.
+SELECT count(*) FROM (
+    SELECT 1 FROM chronoline.messages m
+    WHERE m.topic + 0 = %(topic)s AND CASE WHEN m.life = 0 THEN m.producer_group END = %(producer_group)s
+    LIMIT %(most)s
+) AS found;
+
 -- name: next_times
 -- The oldest position of each share of the cells.
 SELECT c.share, min(found.ts)
@@ -464,7 +494,9 @@ CROSS JOIN LATERAL (
         AND m.bucket + 0 >= c.start AND m.bucket + 0 < c.stop
     ORDER BY m.ts LIMIT 1
 ) found
-WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+WHERE EXISTS (
+    SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL AND paused_at IS NULL
+)
 GROUP BY c.share;
 
 -- name: forecast

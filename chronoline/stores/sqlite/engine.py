@@ -265,7 +265,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
     ) -> Reserved:
         with self.database.writing() as connection:
-            if not _is_live(connection, topic):
+            if not _is_served(connection, topic):
                 return Reserved([], more=False)
             return _reserve(connection, topic, ranges, limit, request)
 
@@ -273,7 +273,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
         self, topic: Topic, recipients: Sequence[Recipient], request: LeaseRequest
     ) -> list[Reserved]:
         with self.database.writing() as connection:
-            if not _is_live(connection, topic):
+            if not _is_served(connection, topic):
                 return [Reserved([], more=False) for _ in recipients]
             return [
                 _reserve(connection, topic, each.ranges, each.limit, request_of(each, request))
@@ -283,7 +283,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
     def lease(self, topic: Topic, wanted: ChangedRows, request: LeaseRequest) -> list[Taken]:
         values = lease_values(topic, request)
         with self.database.writing() as connection:
-            if not _is_live(connection, topic):
+            if not _is_served(connection, topic):
                 return []
             found = [
                 connection.execute(
@@ -357,7 +357,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
     def next_times(self, topic: Topic, shares: Sequence[Sequence[BucketRange]]) -> list[int | None]:
         found: list[int | None] = []
         with self.database.reading() as connection:
-            if not _is_live(connection, topic):
+            if not _is_served(connection, topic):
                 return [None for _ in shares]
             for ranges in shares:
                 rows = [
@@ -479,6 +479,11 @@ def _oldest(heads: Sequence[sqlite3.Cursor], ts_of: Callable[[Any], int], limit:
 
 def _is_live(connection: sqlite3.Connection, topic: Topic) -> bool:
     return connection.execute(_QUERIES["topic"], {"uid": topic.uid}).fetchone() is not None
+
+
+def _is_served(connection: sqlite3.Connection, topic: Topic) -> bool:
+    """Whether a topic is live and not paused."""
+    return connection.execute(_QUERIES["served_topic"], {"uid": topic.uid}).fetchone() is not None
 
 
 def _raise(connection: sqlite3.Connection, uids: Iterable[int], now_ms: int) -> None:

@@ -13,15 +13,21 @@ SELECT 1 FROM topics WHERE name = :name;
 
 -- name: topic
 -- A live topic by its uid.
-SELECT uid, name, settings FROM topics WHERE uid = :uid AND dropped_at IS NULL;
+SELECT uid, name, settings, revision, paused_at, paused_by, pause_reason
+FROM topics WHERE uid = :uid AND dropped_at IS NULL;
 
 -- name: floor
 -- The floor of a live topic.
 SELECT floor FROM topics WHERE uid = :uid AND dropped_at IS NULL;
 
+-- name: served_topic
+-- Whether a topic is live and not paused.
+SELECT 1 FROM topics WHERE uid = :uid AND dropped_at IS NULL AND paused_at IS NULL;
+
 -- name: topic_named
 -- A live topic by its name.
-SELECT uid, name, settings FROM topics WHERE name = :name AND dropped_at IS NULL;
+SELECT uid, name, settings, revision, paused_at, paused_by, pause_reason
+FROM topics WHERE name = :name AND dropped_at IS NULL;
 
 -- name: identity
 -- The id of the store.
@@ -29,11 +35,26 @@ SELECT id FROM identity;
 
 -- name: topics
 -- All live topics.
-SELECT uid, name, settings FROM topics WHERE dropped_at IS NULL ORDER BY name;
+SELECT uid, name, settings, revision, paused_at, paused_by, pause_reason
+FROM topics WHERE dropped_at IS NULL ORDER BY name;
 
 -- name: unfinished_drops
 -- Dropped topics whose names are not free yet.
-SELECT uid, name, settings FROM topics WHERE dropped_at IS NOT NULL ORDER BY name;
+SELECT uid, name, settings, revision, paused_at, paused_by, pause_reason
+FROM topics WHERE dropped_at IS NOT NULL ORDER BY name;
+
+-- name: changed_topics
+-- Live topics that were changed since they were created.
+SELECT uid, name, settings, revision, paused_at, paused_by, pause_reason
+FROM topics WHERE dropped_at IS NULL AND revision > 1 ORDER BY name;
+
+-- name: change_topic
+-- Changes the settings and the pause of a topic that has this revision.
+UPDATE topics SET
+    settings = :settings, paused_at = :paused_at, paused_by = :paused_by,
+    pause_reason = :pause_reason, revision = revision + 1
+WHERE uid = :uid AND dropped_at IS NULL AND revision = :revision
+RETURNING uid;
 
 -- name: drop_topic
 -- Drops a topic, for every process at once.
@@ -288,6 +309,13 @@ SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, ex
 FROM messages INDEXED BY messages_owned
 WHERE topic = :topic AND producer_group = :producer_group AND life = 0 AND id > :after
 ORDER BY id LIMIT :limit;
+
+-- name: count_owned
+-- The number of messages of a producer group, up to a bound, from the index alone.
+SELECT count(*) FROM (
+    SELECT 1 FROM messages INDEXED BY messages_owned
+    WHERE topic = :topic AND producer_group = :producer_group AND life = 0 LIMIT :most
+);
 
 -- name: next_ts
 -- The oldest position of a cell.

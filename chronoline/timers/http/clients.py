@@ -7,6 +7,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 
+from chronoline.runtime.traces import TRACEPARENT
 from chronoline.timers.errors import Changed
 from chronoline.timers.http.responses import (
     TIMERS,
@@ -37,7 +38,8 @@ class ClientHandlers:
         return {"PUT": self._put, "DELETE": self._delete}
 
     async def _create(self, request: web.BaseRequest) -> web.Response:
-        plan = read_plan(await read_body(request, self._most_body_bytes), factor=None)
+        body = await read_body(request, self._most_body_bytes)
+        plan = read_plan(body, factor=None, traceparent=request.headers.get(TRACEPARENT))
         self._check_room()
         name = TimerName(secrets.randbits(64), factor=plan.factor)
         return _changed(await self._node.change(name, plan, factor=plan.factor))
@@ -45,7 +47,8 @@ class ClientHandlers:
     async def _put(self, request: web.BaseRequest) -> web.Response:
         name = name_in(request)
         body = await read_body(request, self._most_body_bytes)
-        plan = read_plan(body, factor=self._factor_of(name))
+        traceparent = request.headers.get(TRACEPARENT)
+        plan = read_plan(body, factor=self._factor_of(name), traceparent=traceparent)
         self._check_room()
         return _changed(await self._node.change(name, plan, factor=plan.factor))
 

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TopicSettings(_message.Message):
-    __slots__ = ("buckets", "window_ms", "default_lease_ms", "max_attempts", "max_lateness_ms", "dedupe_ms", "dead_letters", "largest_body_bytes", "target")
+    __slots__ = ("buckets", "window_ms", "default_lease_ms", "max_attempts", "max_lateness_ms", "dedupe_ms", "dead_letters", "largest_body_bytes", "target", "most_per_s", "most_in_flight", "spread_ms", "group_waiting", "group_creates_per_s")
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_LEASE_MS_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +18,11 @@ class TopicSettings(_message.Message):
     DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
     LARGEST_BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
+    MOST_PER_S_FIELD_NUMBER: _ClassVar[int]
+    MOST_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    SPREAD_MS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_WAITING_FIELD_NUMBER: _ClassVar[int]
+    GROUP_CREATES_PER_S_FIELD_NUMBER: _ClassVar[int]
     buckets: int
     window_ms: int
     default_lease_ms: int
@@ -27,17 +32,30 @@ class TopicSettings(_message.Message):
     dead_letters: bool
     largest_body_bytes: int
     target: str
-    def __init__(self, buckets: _Optional[int] = ..., window_ms: _Optional[int] = ..., default_lease_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., max_lateness_ms: _Optional[int] = ..., dedupe_ms: _Optional[int] = ..., dead_letters: _Optional[bool] = ..., largest_body_bytes: _Optional[int] = ..., target: _Optional[str] = ...) -> None: ...
+    most_per_s: int
+    most_in_flight: int
+    spread_ms: int
+    group_waiting: int
+    group_creates_per_s: int
+    def __init__(self, buckets: _Optional[int] = ..., window_ms: _Optional[int] = ..., default_lease_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., max_lateness_ms: _Optional[int] = ..., dedupe_ms: _Optional[int] = ..., dead_letters: _Optional[bool] = ..., largest_body_bytes: _Optional[int] = ..., target: _Optional[str] = ..., most_per_s: _Optional[int] = ..., most_in_flight: _Optional[int] = ..., spread_ms: _Optional[int] = ..., group_waiting: _Optional[int] = ..., group_creates_per_s: _Optional[int] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("uid", "name", "settings")
+    __slots__ = ("uid", "name", "settings", "revision", "paused_since_ms", "paused_by", "pause_reason")
     UID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_BY_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_REASON_FIELD_NUMBER: _ClassVar[int]
     uid: int
     name: str
     settings: TopicSettings
-    def __init__(self, uid: _Optional[int] = ..., name: _Optional[str] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ...) -> None: ...
+    revision: int
+    paused_since_ms: int
+    paused_by: str
+    pause_reason: str
+    def __init__(self, uid: _Optional[int] = ..., name: _Optional[str] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ..., revision: _Optional[int] = ..., paused_since_ms: _Optional[int] = ..., paused_by: _Optional[str] = ..., pause_reason: _Optional[str] = ...) -> None: ...
 
 class Topics(_message.Message):
     __slots__ = ("topics",)
@@ -274,18 +292,24 @@ class Delivery(_message.Message):
     def __init__(self, id: _Optional[str] = ..., due_ms: _Optional[int] = ..., version: _Optional[int] = ..., until_ms: _Optional[int] = ..., attempts: _Optional[int] = ..., redelivered: _Optional[bool] = ..., producer_group: _Optional[str] = ..., body: _Optional[bytes] = ..., key: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., expires_ms: _Optional[int] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("id", "refusal", "version", "detail", "unknown")
+    __slots__ = ("id", "refusal", "version", "detail", "unknown", "due_ms", "retry_after_ms", "warning")
     ID_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    WARNING_FIELD_NUMBER: _ClassVar[int]
     id: str
     refusal: str
     version: int
     detail: str
     unknown: bool
-    def __init__(self, id: _Optional[str] = ..., refusal: _Optional[str] = ..., version: _Optional[int] = ..., detail: _Optional[str] = ..., unknown: _Optional[bool] = ...) -> None: ...
+    due_ms: int
+    retry_after_ms: int
+    warning: str
+    def __init__(self, id: _Optional[str] = ..., refusal: _Optional[str] = ..., version: _Optional[int] = ..., detail: _Optional[str] = ..., unknown: _Optional[bool] = ..., due_ms: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., warning: _Optional[str] = ...) -> None: ...
 
 class Outcomes(_message.Message):
     __slots__ = ("outcomes",)
@@ -834,3 +858,23 @@ class DiscardRequest(_message.Message):
     ids: _containers.RepeatedScalarFieldContainer[str]
     producer_group: str
     def __init__(self, topic_uid: _Optional[int] = ..., ids: _Optional[_Iterable[str]] = ..., producer_group: _Optional[str] = ...) -> None: ...
+
+class PauseTopicRequest(_message.Message):
+    __slots__ = ("uid", "reason")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    reason: str
+    def __init__(self, uid: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ChangeTopicRequest(_message.Message):
+    __slots__ = ("uid", "revision", "settings", "unset")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    UNSET_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    revision: int
+    settings: TopicSettings
+    unset: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, uid: _Optional[int] = ..., revision: _Optional[int] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ..., unset: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -103,6 +103,7 @@ def test_metrics_count_available_and_soon_due_messages(tmp_path: Path) -> None:
             bounds = ["60.0", "120.0", "180.0", "240.0"]
             assert [found[waiting, "t", bound] for bound in bounds] == [0, 1, 1, 2]
             assert found["topic_messages_count", "t", ""] == 5
+            assert found["topic_dead_letters_count", "t", ""] == 0
             assert found["network_broker_tcp_connections_total", "", ""] >= 1
             await served.put("more")
             again = await samples(served)  # not counted anew so soon

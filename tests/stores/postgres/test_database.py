@@ -1,11 +1,13 @@
 """One PostgreSQL database: other processes, other schemas, and servers that are lost."""
 
 import logging
+import os
+import socket
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -518,3 +520,20 @@ def test_a_missing_driver_is_answered_with_the_command(use: str) -> None:
     )
     assert "MissingExtra" in done.stderr
     assert "pip install 'chronoline[postgres]'" in done.stderr
+
+
+# Machines that are gone
+
+
+def test_connection_to_a_vanished_machine_ends_soon(postgres_url: str) -> None:
+    """The socket has the options with which the system notices it; a URL may name others."""
+    for url, idle_s in ((postgres_url, 5), (f"{postgres_url}?keepalives_idle=30", 30)):
+        found = database.PostgresDatabase(
+            url, package="chronoline.stores.postgres", schema="chronoline"
+        )
+        with closing(found), found.connection() as pooled, found.connect() as outside:
+            for connection in (pooled, outside):
+                with socket.socket(fileno=os.dup(connection.fileno())) as tcp:
+                    assert tcp.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+                    assert tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == idle_s
+                    assert tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 11_000

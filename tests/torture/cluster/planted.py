@@ -115,8 +115,8 @@ def _deliver_before_due() -> None:
     """Messages leave before their due. The SDK keeps them until then; a poll shows it."""
     take_due, push_at = Subscription.take_due, Subscription.push_at
 
-    def early(self: Subscription, now_ms: int) -> list[LeasedMessage]:
-        return take_due(self, now_ms + _EARLY_MS)
+    def early(self: Subscription, now_ms: int, most: int | None = None) -> list[LeasedMessage]:
+        return take_due(self, now_ms + _EARLY_MS, most)
 
     def wakes(self: Subscription, now_ms: int) -> int | None:
         moment = push_at(self, now_ms)
