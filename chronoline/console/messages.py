@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from chronoline.broker.http.console_mount import CONSOLE
 from chronoline.broker.http.message_routes import RescheduleRequest, SendRequest
+from chronoline.broker.http.requests import sender_context
 from chronoline.broker.principals import Principal, check_look, may_see
 from chronoline.console.pages import Pages, act, form_of, path_name, principal_of, redirect, segment
 from chronoline.core.errors import ChronolineError, Refused
@@ -143,7 +144,11 @@ class MessagePages:
                 producer_group=form.get("group", DEFAULT_PRODUCER_GROUP),
             )
             await self._routes.create_message(
-                principal_of(request), topic.name, message_id, content
+                principal=principal_of(request),
+                sender=sender_context(request),
+                topic=topic.name,
+                id=message_id,
+                request=content,
             )
 
         return await act(
@@ -189,14 +194,18 @@ class MessagePages:
 
         async def cancel() -> None:
             await self._routes.cancel_message(
-                principal_of(request), topic.name, message.id, message.producer_group
+                principal=principal_of(request),
+                topic=topic.name,
+                id=message.id,
+                producer_group=message.producer_group,
             )
 
         return await act(
             request,
             cancel,
             done=f"The message {message.id!r} was cancelled.",
-            then=message_path(topic, message.id),
+            then=topic_path(topic),
+            if_not=message_path(topic, message.id),
         )
 
 

@@ -121,9 +121,8 @@ class Pages:
         """A page with the status and the words that a program would get."""
         answer = problem_of(error)
         status = HTTPStatus(answer.status_code)
-        return self.page(
-            request, "error.html", status=status, title=status.phrase, words=str(error)
-        )
+        words = error.detail if isinstance(error, HTTPException) else str(error)
+        return self.page(request, "error.html", status=status, title=status.phrase, words=words)
 
     async def topic(self, request: Request) -> Topic:
         """The topic in the path. Raises `TopicNotFound`, and `Forbidden` without any right to it."""
@@ -192,7 +191,12 @@ def redirect(path: str) -> Response:
 
 
 async def act(
-    request: Request, work: Callable[[], Awaitable[Any]], *, done: str, then: str
+    request: Request,
+    work: Callable[[], Awaitable[Any]],
+    *,
+    done: str,
+    then: str,
+    if_not: str = "",
 ) -> Response:
     """Does an action, and shows on the next page what became of it."""
     notes = session_of(request).notes
@@ -204,7 +208,8 @@ async def act(
         notes.append(("refused", f"Refused: {error}"))
     else:
         notes.append(("done", done))
-    return redirect(then)
+        return redirect(then)
+    return redirect(if_not or then)
 
 
 def with_cookie(response: Response, session_id: str, *, secure: bool) -> Response:
