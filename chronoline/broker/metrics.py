@@ -55,6 +55,10 @@ FAMILIES: Mapping[str, Family] = {
         ("topic", "le"), "Messages that fall due within `le` seconds.", True
     ),
     "topic_leases_count": Family(("op", "topic"), "Granted and extended leases."),
+    "topic_reservations_count": Family(
+        ("found", "topic"),
+        "Reservations for a consumer, by whether they found messages: yes or no.",
+    ),
     "topic_leases_errors": Family(("op", "topic"), "Refused and failed leases."),
     "topic_leases_body_total_bytes": Family(
         ("topic",), "Bodies, keys and headers of leased messages."
@@ -74,6 +78,9 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "topic_crowded_count": Family(
         ("topic",), "Messages created in a second that is fuller than the topic can deliver."
+    ),
+    "topic_schedule_occurrences_count": Family(
+        ("outcome", "topic"), "Occurrences of schedules that were created, or refused."
     ),
     "broker_commands_count": Family(("command", "topic"), "Commands of clients."),
     "broker_commands_errors": Family(("command", "topic"), "Failed commands of clients."),
@@ -95,6 +102,7 @@ FAMILIES: Mapping[str, Family] = {
     "broker_active_timedrifts_seconds_avg": Family(
         ("target", "topic"), "The average offset of clocks.", True
     ),
+    "broker_ready": Family((), "1 while the broker is ready, as /readyz says, else 0.", True),
     "broker_degradation_state": Family(
         ("type", "topic"), "1 while the broker is degraded, by reason.", True
     ),
@@ -136,6 +144,11 @@ _QUERIES: Mapping[str, tuple[str, str, str]] = {
     "purge": ("delete", "range", "all"),
     "create_topic": ("create", "lookup", "all"),
     "drop_topic": ("delete", "lookup", "all"),
+    "put_schedule": ("create", "lookup", "all"),
+    "delete_schedule": ("delete", "lookup", "all"),
+    "step_schedules": ("create", "range", "all"),
+    "due_schedules": ("read", "range", "all"),
+    "next_schedule": ("read", "range", "all"),
 }
 _OTHER_QUERY = ("read", "lookup", "all")
 _COUNTED: Mapping[str, tuple[str, str]] = {
@@ -277,7 +290,9 @@ class BrokerMetrics(Collector):
         if done < len(outcomes):
             self.add(f"{family}_errors", (op, topic), len(outcomes) - done)
 
-    def leased(self, topic: str, grant: Grant) -> None:
+    def reserved(self, topic: str, grant: Grant) -> None:
+        """Counts a reservation for a consumer, and its leases."""
+        self.add("topic_reservations_count", ("yes" if grant.leased else "no", topic))
         self.add("topic_leases_count", ("create", topic), len(grant.leased))
         size = sum(each.content_bytes for each in grant.leased)
         self.add("topic_leases_body_total_bytes", (topic,), size)

@@ -64,6 +64,7 @@ _COMMANDS = {
     "cluster": _ours("cluster", "cluster", _BASE, _BROKER),
     "config": _ours("config", "app", _SERVER, _BROKER),
     "token": _ours("tokens", "app", _SERVER, _BROKER),
+    "doctor": _ours("doctor", "doctor", _BASE, _BROKER),
     "topic": _ours("topics", "app", _BASE, _MESSAGES),
     "send": _ours("messages", "send", _BASE, _MESSAGES),
     "receive": _ours("receive", "receive", _BASE, _MESSAGES),
@@ -76,6 +77,7 @@ _COMMANDS = {
     },
     "forecast": _ours("forecast", "forecast", _BASE, _MESSAGES),
     "dead": _ours("dead", "app", _BASE, _MESSAGES),
+    "schedule": _ours("schedules", "app", _BASE, _MESSAGES),
 }
 
 

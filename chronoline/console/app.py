@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from chronoline.broker.auth import Shown
 from chronoline.broker.http.console_mount import CONSOLE, Edge, is_of_console
 from chronoline.console.dead_letters import DeadLetterPages
 from chronoline.console.logs import LogPages
@@ -33,6 +34,7 @@ from chronoline.console.pages import (
     with_cookie,
 )
 from chronoline.console.pipes import PipePages
+from chronoline.console.schedules import SchedulePages
 from chronoline.console.sessions import Sessions
 from chronoline.console.timers import TimerPages
 from chronoline.console.topics import TopicPages
@@ -84,6 +86,7 @@ class Console:
                 *MessagePages(self._pages).routes(),
                 *DeadLetterPages(self._pages).routes(),
                 *self._pipes.routes(),
+                *SchedulePages(self._pages).routes(),
                 *self._logs.routes(),
                 *TimerPages(self._pages, timers, resync).routes(),
             ],
@@ -121,7 +124,7 @@ class Console:
     async def _sign_in(self, request: Request) -> Response:
         form = await form_of(request)
         authorization = b"Bearer " + form.get("token", "").strip().encode("latin-1", "replace")
-        principal = self._context.door.principal(authorization)
+        principal = self._context.door.principal(Shown(authorization))
         if principal is None:
             self._context.parts.metrics.refused("http", "unauthenticated")
             return self._pages.page(

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from chronoline.broker.http.console_mount import CONSOLE
 from chronoline.broker.http.dead_letter_routes import DiscardRequest, RedriveRequest
 from chronoline.broker.http.responses import OutcomeResponse
-from chronoline.console.pages import Pages, act, form_of, path_name, principal_of, segment
+from chronoline.console.pages import Pages, act, allows, form_of, path_name, principal_of, segment
 from chronoline.core.errors import Refused
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP
 from chronoline.core.outcome import Outcome, Refusal
@@ -32,9 +32,9 @@ class DeadLetterPages:
         return [
             Route("/topics/{topic}/dead", self._list),
             Route(f"{one}/redrive", self._redrive_page),
-            Route(f"{one}/redrive", self._redrive, methods=["POST"]),
+            Route(f"{one}/redrive", self.redrive, methods=["POST"]),
             Route(f"{one}/discard", self._discard_page),
-            Route(f"{one}/discard", self._discard, methods=["POST"]),
+            Route(f"{one}/discard", self.discard, methods=["POST"]),
         ]
 
     async def _list(self, request: Request) -> Response:
@@ -49,8 +49,8 @@ class DeadLetterPages:
             topic=topic,
             letters=page.letters,
             next=page.next,
-            may_change=principal.may(RightKind.ADMINISTER, topic.name)
-            or principal.may(RightKind.PRODUCE, topic.name),
+            may_change=allows(request, RightKind.ADMINISTER, topic.name)
+            or allows(request, RightKind.PRODUCE, topic.name),
         )
 
     async def _redrive_page(self, request: Request) -> Response:
@@ -71,36 +71,36 @@ class DeadLetterPages:
             verb=verb,
         )
 
-    async def _redrive(self, request: Request) -> Response:
+    async def redrive(self, request: Request) -> Response:
         form = await form_of(request)
         message_id, topic = path_name(request, "id"), path_name(request, "topic")
         group = form.get("group", DEFAULT_PRODUCER_GROUP)
 
-        async def redrive() -> None:
+        async def put_back() -> None:
             wanted = RedriveRequest(ids=[message_id], producer_group=group)
             answer = await self._routes.redrive(principal_of(request), topic, wanted)
             _raise_refusal(answer.outcomes)
 
         return await act(
             request,
-            redrive,
+            put_back,
             done=f"The message {message_id!r} was put back, and is due now.",
             then=f"{CONSOLE}/topics/{segment(topic)}/messages/{segment(message_id)}",
         )
 
-    async def _discard(self, request: Request) -> Response:
+    async def discard(self, request: Request) -> Response:
         form = await form_of(request)
         message_id, topic = path_name(request, "id"), path_name(request, "topic")
         group = form.get("group", DEFAULT_PRODUCER_GROUP)
 
-        async def discard() -> None:
+        async def delete() -> None:
             wanted = DiscardRequest(ids=[message_id], producer_group=group)
             answer = await self._routes.discard(principal_of(request), topic, wanted)
             _raise_refusal(answer.outcomes)
 
         return await act(
             request,
-            discard,
+            delete,
             done=f"The dead letter {message_id!r} was discarded.",
             then=f"{CONSOLE}/topics/{segment(topic)}/dead",
         )

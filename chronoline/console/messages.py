@@ -16,7 +16,16 @@ from chronoline.broker.http.console_mount import CONSOLE
 from chronoline.broker.http.message_routes import RescheduleRequest, SendRequest
 from chronoline.broker.http.requests import sender_context
 from chronoline.broker.principals import Principal, check_look, may_see
-from chronoline.console.pages import Pages, act, form_of, path_name, principal_of, redirect, segment
+from chronoline.console.pages import (
+    Pages,
+    act,
+    allows,
+    form_of,
+    path_name,
+    principal_of,
+    redirect,
+    segment,
+)
 from chronoline.core.errors import ChronolineError, Refused
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Message
 from chronoline.core.permissions import Actor, Producer, System
@@ -47,12 +56,12 @@ class MessagePages:
         return [
             Route(f"{every}/find", self._find),
             Route(f"{every}/send", self._send_page),
-            Route(f"{every}/send", self._send, methods=["POST"]),
+            Route(f"{every}/send", self.send_message, methods=["POST"]),
             Route(one, self._show),
             Route(f"{one}/reschedule", self._reschedule_page),
-            Route(f"{one}/reschedule", self._reschedule, methods=["POST"]),
+            Route(f"{one}/reschedule", self.reschedule_message, methods=["POST"]),
             Route(f"{one}/cancel", self._cancel_page),
-            Route(f"{one}/cancel", self._cancel, methods=["POST"]),
+            Route(f"{one}/cancel", self.cancel_message, methods=["POST"]),
         ]
 
     # Looking
@@ -86,9 +95,7 @@ class MessagePages:
             body_problem=problem,
             headers=[(name, show_text(value)) for name, value in message.headers],
             key=None if message.key is None else show_text(message.key),
-            may_change=principal_of(request).may(
-                RightKind.PRODUCE, topic.name, message.producer_group
-            ),
+            may_change=allows(request, RightKind.PRODUCE, topic.name, message.producer_group),
         )
 
     async def _look_up(self, request: Request, topic: Topic, message_id: str) -> Message | None:
@@ -133,7 +140,7 @@ class MessagePages:
             request, "send.html", topic=topic, group=DEFAULT_PRODUCER_GROUP, id=new_id()
         )
 
-    async def _send(self, request: Request) -> Response:
+    async def send_message(self, request: Request) -> Response:
         topic, form = await self._pages.topic(request), await form_of(request)
         message_id = form.get("id", "").strip()
 
@@ -167,7 +174,7 @@ class MessagePages:
         topic, message = await self._wanted(request)
         return self._pages.page(request, "reschedule.html", topic=topic, message=message)
 
-    async def _reschedule(self, request: Request) -> Response:
+    async def reschedule_message(self, request: Request) -> Response:
         (topic, message), form = await self._wanted(request), await form_of(request)
 
         async def reschedule() -> None:
@@ -189,7 +196,7 @@ class MessagePages:
         topic, message = await self._wanted(request)
         return self._pages.page(request, "cancel.html", topic=topic, message=message)
 
-    async def _cancel(self, request: Request) -> Response:
+    async def cancel_message(self, request: Request) -> Response:
         (topic, message), _ = await self._wanted(request), await form_of(request)
 
         async def cancel() -> None:

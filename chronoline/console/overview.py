@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from chronoline.broker.cluster_info import BrokerInfo, cluster_info
-from chronoline.console.pages import Pages, principal_of
+from chronoline.console.pages import Pages, allows, principal_of
 from chronoline.core.rights import RightKind
 
 _MOST_TOPICS = 10
@@ -30,7 +30,7 @@ class OverviewPages:
     async def _overview(self, request: Request) -> Response:
         parts = self._context.parts
         info = await cluster_info(parts)
-        may_observe = principal_of(request).may(RightKind.OBSERVE)
+        may_observe = allows(request, RightKind.OBSERVE)
         busiest = sorted(
             (name for name in parts.metrics.topics if principal_of(request).rights.touches(name)),
             key=lambda name: -parts.metrics.lateness_of(name).total,

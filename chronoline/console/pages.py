@@ -24,6 +24,7 @@ from chronoline.broker.principals import Principal
 from chronoline.console.sessions import COOKIE, Session, Sessions
 from chronoline.console.traffic import Traffic
 from chronoline.core.errors import ChronolineError, OutcomeUnknown
+from chronoline.core.rights import RightKind
 from chronoline.core.topic import Topic
 from chronoline.runtime.timestamps import show_moment
 
@@ -139,6 +140,13 @@ def principal_of(request: Request) -> Principal:
     return principal
 
 
+def allows(
+    request: Request, kind: RightKind, topic: str | None = None, name: str | None = None
+) -> bool:
+    """Whether a page shows something. Unlike `Principal.may` it is no administrative act by itself."""
+    return principal_of(request).rights.allows(kind, topic, name)
+
+
 def session_of(request: Request) -> Session:
     session: Session = request.scope[SESSION]
     return session
@@ -203,9 +211,12 @@ async def act(
     try:
         await work()
     except OutcomeUnknown as error:
+        problem_of(error)
         notes.append(("unknown", f"It is not known whether this was done: {error}"))
-    except (ChronolineError, ValueError) as error:
-        notes.append(("refused", f"Refused: {error}"))
+    except (ChronolineError, HTTPException, ValueError) as error:
+        problem_of(error)  # the audit trail has its code
+        words = error.detail if isinstance(error, HTTPException) else str(error)
+        notes.append(("refused", f"Refused: {words}"))
     else:
         notes.append(("done", done))
         return redirect(then)

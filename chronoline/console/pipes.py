@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from chronoline.console.pages import Pages, principal_of
+from chronoline.console.pages import Pages, allows
 from chronoline.console.rollups import Rollup, Rollups
 from chronoline.core.rights import RightKind
 from chronoline.core.topic import Topic
@@ -39,10 +39,9 @@ class PipePages:
         self._read.stop()
 
     async def _list(self, request: Request) -> Response:
-        principal = principal_of(request)
         found = await self._found.get("pipes", self._find)
         topics = [] if found is None else found.value
-        shown = [each for each in topics if principal.may(RightKind.OBSERVE, each.name)][:_MOST]
+        shown = [each for each in topics if allows(request, RightKind.OBSERVE, each.name)][:_MOST]
         pipes: list[tuple[Topic, Rollup[PipeStatus] | None]] = [
             (each, await self._read.get(each.uid, lambda each=each: self._status(each)))  # type: ignore[misc]  # of this turn
             for each in shown

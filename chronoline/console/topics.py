@@ -15,9 +15,17 @@ from starlette.routing import Route
 from chronoline.broker.client_clocks import ClientClock
 from chronoline.broker.cluster_info import SubscriberInfo, cluster_info
 from chronoline.broker.http.console_mount import CONSOLE
-from chronoline.broker.http.topic_routes import CreateTopicRequest
+from chronoline.broker.http.topic_routes import CreateTopicRequest, PauseRequest
 from chronoline.broker.subscription import Subscription
-from chronoline.console.pages import Pages, act, form_of, principal_of, segment, whole_parameter
+from chronoline.console.pages import (
+    Pages,
+    act,
+    allows,
+    form_of,
+    principal_of,
+    segment,
+    whole_parameter,
+)
 from chronoline.console.rollups import Rollups
 from chronoline.core.lateness import LATENESS_BOUNDS_MS
 from chronoline.core.limits import MAX_TIME_MS
@@ -43,9 +51,12 @@ class TopicPages:
         one = "/topics/{topic}"
         return [
             Route("/topics", self._list),
-            Route("/topics", self._create, methods=["POST"]),
+            Route("/topics", self.create_topic, methods=["POST"]),
             Route(one, self._show),
             Route(f"{one}/forecast.json", self._forecast),
+            Route(f"{one}/pause", self._pause_page),
+            Route(f"{one}/pause", self.pause_topic, methods=["POST"]),
+            Route(f"{one}/resume", self.resume_topic, methods=["POST"]),
         ]
 
     def stop(self) -> None:
@@ -79,13 +90,12 @@ class TopicPages:
             page=page,
             pages=max(1, -(-len(topics) // _PAGE)),
             q=wanted,
-            may_create=principal_of(request).may(RightKind.ADMINISTER),
+            may_create=allows(request, RightKind.ADMINISTER),
         )
 
-    async def _create(self, request: Request) -> Response:
+    async def create_topic(self, request: Request) -> Response:
         form = await form_of(request)
         name = form.get("name", "")
-        principal_of(request).check(RightKind.ADMINISTER, name)
 
         async def create() -> None:
             await self._context.edge.topic_routes.create_topic(
@@ -103,9 +113,8 @@ class TopicPages:
 
     async def _show(self, request: Request) -> Response:
         topic = await self._pages.topic(request)
-        principal = principal_of(request)
         metrics = self._context.parts.metrics
-        may_observe = principal.may(RightKind.OBSERVE, topic.name)
+        may_observe = allows(request, RightKind.OBSERVE, topic.name)
         counts = None
         if may_observe:
             counts = await self._counts.get(
@@ -129,7 +138,8 @@ class TopicPages:
             lateness=lateness,
             histogram=_histogram(lateness.counts, control.counts),
             may_observe=may_observe,
-            may_send=principal.may(RightKind.PRODUCE, topic.name),
+            may_send=allows(request, RightKind.PRODUCE, topic.name),
+            may_administer=allows(request, RightKind.ADMINISTER, topic.name),
         )
 
     def _consumer(self, info: SubscriberInfo) -> dict[str, Any]:
@@ -161,6 +171,36 @@ class TopicPages:
             ),
             None,
         )
+
+    # Pausing
+
+    async def _pause_page(self, request: Request) -> Response:
+        topic = await self._pages.topic(request)
+        return self._pages.page(request, "pause.html", topic=topic)
+
+    async def pause_topic(self, request: Request) -> Response:
+        topic, form = await self._pages.topic(request), await form_of(request)
+
+        async def pause() -> None:
+            await self._context.edge.topic_routes.pause_topic(
+                principal=principal_of(request),
+                topic=topic.name,
+                request=PauseRequest(reason=form.get("reason", "")),
+            )
+
+        path = f"{CONSOLE}/topics/{segment(topic.name)}"
+        return await act(request, pause, done=f"The topic {topic.name!r} is paused.", then=path)
+
+    async def resume_topic(self, request: Request) -> Response:
+        topic, _ = await self._pages.topic(request), await form_of(request)
+
+        async def resume() -> None:
+            await self._context.edge.topic_routes.resume_topic(
+                principal=principal_of(request), topic=topic.name
+            )
+
+        path = f"{CONSOLE}/topics/{segment(topic.name)}"
+        return await act(request, resume, done=f"The topic {topic.name!r} goes on.", then=path)
 
     # The forecast
 

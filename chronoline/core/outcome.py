@@ -80,10 +80,13 @@ class BaseOutcome:
     detail: str = ""
     unknown: bool = False
     """An earlier attempt was not answered, and the store cannot tell whether it was or will be done."""
-    retry_after_ms: int | None = None
-    """When a refused change is worth a repetition, if known."""
     warning: str = ""
-    """What the producer of a created message should know."""
+    """A hint for the producer of a created message."""
+
+    @property
+    def passes_after_ms(self) -> int | None:
+        """When a refused change is worth a repetition, if known."""
+        return None
 
     @property
     def done(self) -> bool:
@@ -105,6 +108,12 @@ class Outcome(BaseOutcome):
     """The time that the change set: the end of the lease, or the new due; 0 where it set none."""
     repeated: bool = False
     """A refused create: the message that has, or had, the id was created with the same digest."""
+    retry_after_ms: int | None = None
+    """When a refused change is worth a repetition, if known."""
+
+    @property
+    def passes_after_ms(self) -> int | None:
+        return self.retry_after_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

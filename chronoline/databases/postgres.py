@@ -137,7 +137,7 @@ class PostgresDatabase:
                 "docs/library.md for the rights it needs"
             ) from error
         except psycopg.Error as error:
-            raise StoreError(f"the schema cannot be read or made: {error}") from error
+            raise StoreError(f"the schema cannot be read or made: {_one_line(error)}") from error
         self._pool = psycopg_pool.ConnectionPool[Connection](
             url,
             connection_class=_ImpatientConnection,
@@ -312,7 +312,7 @@ class PostgresDatabase:
                 **self._connect_settings,
             )
         except psycopg.OperationalError as error:
-            raise StoreUnavailable(f"PostgreSQL cannot be reached: {error}") from error
+            raise StoreUnavailable(f"PostgreSQL cannot be reached: {_one_line(error)}") from error
         connection.patience_s = patience_s
         return connection
 
@@ -366,6 +366,11 @@ class PostgresDatabase:
                 f"INSERT INTO {schema}.schema_version VALUES (%s)".encode(),
                 [len(scripts)],
             )
+
+
+def _one_line(error: Exception) -> str:
+    """The driver's text, whose hints have lines of their own. It never has the password."""
+    return " ".join(str(error).split())
 
 
 def _set_local(connection: Connection, settings: dict[str, str]) -> None:

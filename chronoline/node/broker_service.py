@@ -24,7 +24,9 @@ from chronoline.broker.grpc.server import GrpcEdge
 from chronoline.broker.limits import Limits
 from chronoline.broker.loaders import Loaders
 from chronoline.broker.metrics import BrokerMetrics, Sample
+from chronoline.broker.occurrences import Occurrences
 from chronoline.broker.overseer import LoadMeter, Overseer
+from chronoline.broker.schedules import Schedules
 from chronoline.broker.shares import LocalShares, ShareFactory
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.store_watch import StoreWatch
@@ -184,6 +186,9 @@ class BrokerService(AsyncService):
             access, topics, loaders, self._clock, self.metrics, overrides=self._quotas
         )
         self._exits.push_async_callback(carrier.stop)
+        occurrences = Occurrences(
+            access, gate, self.metrics, name_of=topics.name_of, turn=overseer.turn
+        )
         clocks = ClusterClocks(member, self._clock, bound_ms=self._limits.clock_bound_ms)
         await self._exits.enter_async_context(clocks)
         self.parts = BrokerContext(
@@ -198,6 +203,7 @@ class BrokerService(AsyncService):
             topics=topics,
             loaders=loaders,
             carrier=carrier,
+            schedules=Schedules(access, topics, occurrences),
             gate=gate,
             degradation=Degradations(access, gate),
             clock=self._clock,
@@ -223,7 +229,8 @@ class BrokerService(AsyncService):
                 lambda: list(
                     {each.topic.uid: each.topic for each in loaders.subscriptions}.values()
                 ),
-                topic_watch.noticed,
+                topics_noticed=topic_watch.noticed,
+                schedules_changed=occurrences.changed,
             )
         )
         # After the watch, so that nothing is missed in between.
@@ -236,6 +243,7 @@ class BrokerService(AsyncService):
             calls = TargetPolicy(caller=caller)
         if "carrier" in self._options.roles:
             await self._exits.enter_async_context(Targets(self.parts, calls))
+            await self._exits.enter_async_context(occurrences)
         self.metrics.watch(self._samples)
         await self._listen(self.parts)
         self._describe()
@@ -256,6 +264,7 @@ class BrokerService(AsyncService):
     def _clock_moved(self) -> None:
         assert self.parts is not None
         self.parts.loaders.moved()
+        self.parts.schedules.clock_moved()
         if self.agreement is not None:
             self.agreement.moved()
 
@@ -374,7 +383,9 @@ class BrokerService(AsyncService):
         yield "broker_under_way_bytes", (), self._admission.under_way_bytes
         for resource, count in SHORTAGES.counted.items():
             yield "broker_shortages_count", (resource,), count
-        found = (*self.parts.degradation.current, *self.parts.degradation.notices)
+        current = self.parts.degradation.current
+        yield "broker_ready", (), float(not current)
+        found = (*current, *self.parts.degradation.notices)
         degraded = {each.type for each in found}
         for kind in DegradationType:
             yield "broker_degradation_state", (kind.value, ""), float(kind in degraded)
@@ -387,6 +398,7 @@ class BrokerService(AsyncService):
         sessions = () if self.grpc is None else self.grpc.sessions
         producers = (each for each in sessions if isinstance(each, ProducerClientStream))
         names = sorted(each.name for each in producers if each.throttle.is_failing)
+        names += [] if self.http is None else self.http.throttled_producers
         if names:
             words = f"most requests of {len(names)} producers fail, which are throttled"
             shown = ", ".join(names[:_MOST_NAMES])

@@ -21,6 +21,7 @@ from chronoline.callbacks.signature import Signer
 from chronoline.coordination.factory import open_coordination
 from chronoline.core.errors import InvalidInput
 from chronoline.node.settings import NodeSettings
+from chronoline.runtime import audit
 from chronoline.runtime.admission import Admission
 from chronoline.runtime.descriptors import limit
 from chronoline.runtime.tls import client_context
@@ -227,7 +228,7 @@ def _timer_options(settings: NodeSettings, door: Door) -> ServiceOptions:
         insecure=settings.insecure,
         labels={"cluster": settings.cluster, **settings.tags},
         tls=door.ssl_context(),
-        peer_tls=None if door.tls is None else client_context(_path(replication.ca)),
+        peer_tls=None if door.tls is None else client_context(_path(replication.ca), door.tls),
         peer_headers={}
         if token is None
         else {"Authorization": f"Bearer {token.get_secret_value()}"},
@@ -246,6 +247,7 @@ def _path(text: str | None) -> Path | None:
 
 
 async def _reload(service: TimerService) -> None:
+    audit.local("timers_reload", "SIGHUP")
     try:
         await service.reload()
     except InvalidInput as error:
@@ -253,6 +255,7 @@ async def _reload(service: TimerService) -> None:
 
 
 async def _resync(service: TimerService) -> None:
+    audit.local("timers_resync", "SIGUSR1")
     assert service.resync is not None
     progress = await service.resync.run()
     logger.info(

@@ -101,12 +101,15 @@ class Scene:
         info = (await self.served.http.get("/v1/info")).json()
         # `info` blocks, and the broker runs in this event loop.
         status = await Broker(address=self.served.address, token=None, tls=False)._info()
+        samples = await scrape(self.served.http)
         metric = [
             each.labels["type"]
-            for each in await scrape(self.served.http)
+            for each in samples
             if each.name == "broker_degradation_state" and each.value
         ]
         ready = await self.served.http.get("/readyz")
+        (is_ready,) = (each.value for each in samples if each.name == "broker_ready")
+        assert is_ready == (ready.status_code == 200)
         return {
             "info": [(each["type"], each["reason"]) for each in info["degradations"]],
             "status": [(each.type, each.reason) for each in status.degradations],

@@ -17,6 +17,10 @@ OF_A_BROKER = {
     ("forecast",),
     ("receive",),
     ("reschedule",),
+    *(
+        ("schedule", name)
+        for name in ("create", "delete", "list", "next", "pause", "resume", "show")
+    ),
     ("send",),
     ("show",),
     ("status",),
@@ -30,6 +34,7 @@ OF_A_BROKER = {
 }
 OF_A_NODE = {
     ("config", "show"),
+    ("doctor",),
     *(
         ("timers", name)
         for name in (

@@ -46,7 +46,7 @@ PIPE_COMMANDS = (
 )
 COMMANDS = (*ANSWERED, *REFUSED, *PIPE_COMMANDS)
 ROOMS = {
-    "broker": {"server"},
+    "broker": {"jwt", "server"},
     "callbacks": {"server"},
     "cli": {"server", "spark"},
     "console": {"server"},
@@ -63,7 +63,10 @@ ROOMS = {
 NOT_OURS = {
     "pytest": "it loads the plugin itself",
 }
-NOT_IMPORTED = {"pandas": "Spark's Python sources import it"}
+NOT_IMPORTED = {
+    "pandas": "Spark's Python sources import it",
+    "tzdata": "zoneinfo reads its files, where the system has none",
+}
 
 
 # Base install

@@ -23,6 +23,7 @@ from chronoline.core.permissions import Actor, Consumer, Operation, Producer
 from chronoline.core.ranges import BucketRange
 from chronoline.core.rights import RightKind
 from chronoline.core.selector import ClientKind
+from chronoline.runtime import audit
 from chronoline.stores.contract import Counts
 from chronoline.wire.codec import (
     changed_settings,
@@ -84,7 +85,8 @@ class UnaryCalls:
             coordination_problem=info.coordination_problem,
         )
 
-    async def Prefer(self, asked: pb.PreferRequest, _: Principal) -> pb.PreferredBrokers:
+    async def Prefer(self, asked: pb.PreferRequest, principal: Principal) -> pb.PreferredBrokers:
+        principal.check_touches_any()
         is_producer = asked.kind == pb.PreferRequest.KIND_PRODUCER
         kind = ClientKind.PRODUCER if is_producer else ClientKind.CONSUMER
         with self._command("prefer"):
@@ -227,6 +229,7 @@ class UnaryCalls:
         group = await self._letter_group(principal, asked.topic_uid, asked.producer_group)
         changes = letter_changes(Operation.REDRIVE, asked.ids, due, producer_group=group)
         outcomes = await self._parts.carrier.change(asked.topic_uid, changes)
+        audit.note_outcomes(outcomes)
         return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
 
     async def Discard(self, asked: pb.DiscardRequest, principal: Principal) -> pb.Outcomes:
@@ -234,6 +237,7 @@ class UnaryCalls:
         group = await self._letter_group(principal, asked.topic_uid, asked.producer_group)
         changes = letter_changes(Operation.DISCARD, asked.ids, producer_group=group)
         outcomes = await self._parts.carrier.change(asked.topic_uid, changes)
+        audit.note_outcomes(outcomes)
         return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
 
     async def _letter_group(self, principal: Principal, topic_uid: int, group: str) -> str:

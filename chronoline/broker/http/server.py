@@ -20,19 +20,21 @@ from chronoline.broker.backlog import Backlog
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.admin_routes import AdminRoutes
 from chronoline.broker.http.app import new_app
-from chronoline.broker.http.auth import RequestGuard
+from chronoline.broker.http.auth import CERTIFICATE, RequestGuard
 from chronoline.broker.http.console_mount import CONSOLE, ConsoleApp, ConsoleFactory, Edge
 from chronoline.broker.http.consumer_routes import CONSUMER_PATHS, ConsumerRoutes
 from chronoline.broker.http.dead_letter_routes import DeadLetterRoutes
 from chronoline.broker.http.message_routes import MessageRoutes
 from chronoline.broker.http.poller import Pollers
 from chronoline.broker.http.problems import ProblemResponse, problem_of
+from chronoline.broker.http.schedule_routes import ScheduleRoutes
 from chronoline.broker.http.topic_routes import TopicRoutes
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.topics import TopicsByName
 from chronoline.core.errors import InvalidInput, TooMuch
 from chronoline.runtime.listener import CappedListener, listen
 from chronoline.runtime.service import AsyncService
+from chronoline.runtime.tls import certificate_names
 
 _KEEP_ALIVE_S = 75
 """A connection without a request is closed after this time."""
@@ -65,6 +67,7 @@ class HttpEdge(AsyncService):
         self._backlog = Backlog(parts.access, parts.topics, parts.clock, parts.metrics)
         self._pollers = Pollers(parts)
         self._admin = AdminRoutes(parts, self._backlog)
+        self._guard: RequestGuard | None = None
         self._server: _UvicornServer | None = None
         self._serving: asyncio.Task[None] | None = None
         self.port = port
@@ -73,6 +76,11 @@ class HttpEdge(AsyncService):
     def connections(self) -> int:
         """The number of open connections."""
         return 0 if self._server is None else len(self._server.server_state.connections)
+
+    @property
+    def throttled_producers(self) -> list[str]:
+        """The addresses of connections most of whose requests are invalid."""
+        return [] if self._guard is None else self._guard.throttle.throttled()
 
     async def _start(self) -> None:
         """Raises `InvalidInput` if it cannot listen at the address."""
@@ -124,6 +132,7 @@ class HttpEdge(AsyncService):
             topic_routes=TopicRoutes(parts, topics),
             message_routes=MessageRoutes(parts, topics),
             dead_letter_routes=DeadLetterRoutes(parts, topics),
+            schedule_routes=ScheduleRoutes(parts, topics),
             backlog=self._backlog,
         )
         app = new_app(
@@ -133,6 +142,7 @@ class HttpEdge(AsyncService):
                 edge.message_routes.router(),
                 ConsumerRoutes(parts, topics, self._pollers).router(),
                 edge.dead_letter_routes.router(),
+                edge.schedule_routes.router(),
                 self._admin.router(),
                 self._admin.root_router(),
             ],
@@ -142,7 +152,7 @@ class HttpEdge(AsyncService):
             self._console = self._new_console(edge)
             app.mount(CONSOLE, self._console.app)
             app.add_route("/", _to_console, include_in_schema=False)
-        guard = RequestGuard(
+        self._guard = RequestGuard(
             app,
             parts,
             self._door,
@@ -151,7 +161,7 @@ class HttpEdge(AsyncService):
             console=self._console,
         )
         return uvicorn.Config(
-            guard,
+            self._guard,
             http=_connection_type(listener, parts.metrics),
             ws="none",
             lifespan="off",
@@ -192,6 +202,8 @@ def _connection_type(listener: CappedListener, metrics: BrokerMetrics) -> type[H
 
     A client has to send a request, and to read its answer: a connection without progress is closed.
 
+    The names of the client's certificate go into the state of its requests (`app_state`), for the guard.
+
     Public means cover the time-out of idle connections (`timeout_keep_alive`), the size of a header
     (`h11_max_incomplete_event_size`) and the calls of asyncio (`connection_made`, `data_received`,
     `pause_writing`, …). Three things have none, which is why this is a subclass of `H11Protocol`:
@@ -212,6 +224,8 @@ def _connection_type(listener: CappedListener, metrics: BrokerMetrics) -> type[H
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
             super().connection_made(transport)
+            names = certificate_names(transport.get_extra_info("peercert"))
+            self.app_state = {**self.app_state, CERTIFICATE: names}
             peer: socket.socket = transport.get_extra_info("socket")
             self.descriptor = peer.fileno()
             if listener.is_over:

@@ -13,10 +13,11 @@ from chronoline.broker.tokens import Tokens
 from chronoline.core.rights import RightKind, Rights
 from tests.broker.http.served import serving
 from tests.broker.http.test_problems import check
+from tests.deadline import until
 
 _LEASES: dict[str, Any] = {"consumer": "worker-1", "leases": [{"id": "a", "version": 1}]}
 _BACK = {"consumer": "worker-1", "leases": [{"id": "a", "version": 1, "in": "1m"}]}
-_ASKED: dict[tuple[str, str], dict[str, Any] | None] = {
+REQUESTS: dict[tuple[str, str], dict[str, Any] | None] = {
     ("post", "/v1/topics"): {"name": "orders", "if_missing": True},
     ("get", "/v1/topics/{topic}"): None,
     ("delete", "/v1/topics/{topic}"): None,
@@ -58,7 +59,7 @@ _ALLOWED = {
 }
 _NAMES = dict(
     zip(
-        _ASKED,
+        REQUESTS,
         [
             "create",
             "topic",
@@ -99,14 +100,14 @@ def test_every_route_needs_its_right(tmp_path: Path) -> None:
         async with serving(tmp_path, door=Door(tokens)) as served:
             described = (await served.http.get("/openapi.json", headers=admin)).json()["paths"]
             routes = {(method, path) for path, each in described.items() for method in each}
-            assert routes == set(_ASKED) | _OPEN
+            assert routes == set(REQUESTS) | _OPEN
             for kind, allowed in _ALLOWED.items():
                 await served.http.post("/v1/topics", json={"name": "orders"}, headers=admin)
                 token = tokens.create(kind, Rights.parse([kind]))
                 headers = {"authorization": f"Bearer {token}"}
                 found = {
                     _NAMES[route]
-                    for route in sorted(_ASKED, key=lambda each: _NAMES[each] == "drop")
+                    for route in sorted(REQUESTS, key=lambda each: _NAMES[each] == "drop")
                     if await _is_allowed(served.http, route, headers)
                 }
                 assert found == set(allowed.split()), kind
@@ -119,7 +120,7 @@ async def _is_allowed(
 ) -> bool:
     method, path = route
     url = path.format(topic="orders", id="a")
-    answer = await http.request(method, url, json=_ASKED[route], headers=headers)
+    answer = await http.request(method, url, json=REQUESTS[route], headers=headers)
     if answer.status_code == httpx.codes.FORBIDDEN:
         check(answer, 403, answer.json()["code"])
         return bool(answer.json()["code"] != "forbidden")
@@ -154,5 +155,48 @@ def test_right_counts_for_its_names_alone(tmp_path: Path) -> None:
             assert [each["id"] for each in poll.json()["messages"]] == ["a"]
             listed = await http.get("/v1/topics", headers=headers)
             assert [each["name"] for each in listed.json()["topics"]] == ["orders"]
+
+    asyncio.run(play())
+
+
+def test_revoked_token_of_a_waiting_poll_gets_nothing(tmp_path: Path) -> None:
+    async def play() -> None:
+        tokens = Tokens(tmp_path / "tokens.json")
+        admin = {"authorization": f"Bearer {tokens.create('admin')}"}
+        rights = Rights.parse(["consume:orders"])
+        revoked = {"authorization": f"Bearer {tokens.create('worker', rights)}"}
+        async with serving(tmp_path, door=Door(tokens)) as served:
+            http = served.http
+            await http.post("/v1/topics", json={"name": "orders"}, headers=admin)
+            url = "/v1/topics/orders"
+            asked = {"consumer": "worker-1", "wait": "60s"}
+            waiting = asyncio.create_task(http.post(f"{url}/receive", json=asked, headers=revoked))
+            await until(lambda: bool(served.subscriptions))
+            tokens.revoke("worker")
+            await http.put(f"{url}/messages/a", json={"body": "secret"}, headers=admin)
+            refused = await waiting
+            check(refused, 401, "unauthenticated")
+            assert "secret" not in refused.text
+            asked = {"consumer": "worker-2", "wait": "60s"}
+            poll = await http.post(f"{url}/receive", json=asked, headers=admin)
+            [message] = poll.json()["messages"]
+            assert (message["id"], message["attempts"]) == ("a", 0)  # it was given back as it was
+
+    asyncio.run(play())
+
+
+def test_metrics_need_a_right_to_all_topics(tmp_path: Path) -> None:
+    async def play() -> None:
+        tokens = Tokens(tmp_path / "tokens.json")
+        async with serving(tmp_path, door=Door(tokens)) as served:
+            for name, right, status in (
+                ("a", "observe:orders-*", 403),
+                ("b", "administer:orders-*", 403),
+                ("c", "observe:*", 200),
+                ("d", "administer", 200),
+            ):
+                token = tokens.create(name, Rights.parse([right]))
+                headers = {"authorization": f"Bearer {token}"}
+                assert (await served.http.get("/metrics", headers=headers)).status_code == status
 
     asyncio.run(play())
