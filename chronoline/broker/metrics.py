@@ -175,7 +175,7 @@ Sample = tuple[str, tuple[str, ...], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What all topics had since the start, also those that were deleted."""
+    """Counts of all topics since the start, deleted ones included."""
 
     created: int
     """Messages that producers created."""

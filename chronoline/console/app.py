@@ -35,7 +35,7 @@ from chronoline.console.pages import (
 )
 from chronoline.console.pipes import PipePages
 from chronoline.console.schedules import SchedulePages
-from chronoline.console.sessions import Sessions
+from chronoline.console.sessions import BrowserSessions
 from chronoline.console.timers import TimerPages
 from chronoline.console.topics import TopicPages
 from chronoline.console.traffic import Traffic
@@ -67,7 +67,7 @@ class Console:
             parts=edge.parts,
             door=edge.door,
             edge=edge,
-            sessions=Sessions(time.monotonic),
+            sessions=BrowserSessions(time.monotonic),
             traffic=self._traffic,
         )
         self._pages = Pages(self._context)
@@ -164,7 +164,7 @@ async def _static(request: Request) -> Response:
 
 
 class _Frame:
-    """What every request passes: its session, the check that somebody signed in, and safe headers."""
+    """The middleware of every request: its session, the check for a token, and safe headers."""
 
     def __init__(self, app: ASGIApp, context: ConsoleContext) -> None:
         self._app = app

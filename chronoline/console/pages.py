@@ -1,4 +1,4 @@
-"""What all pages share: templates, forms, the visitor and the answers to errors."""
+"""The common parts of all pages: templates, forms, the visitor and the answers to errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from chronoline.broker.http.auth import NOBODY, PRINCIPAL
 from chronoline.broker.http.console_mount import CONSOLE, Edge
 from chronoline.broker.http.problems import problem_of
 from chronoline.broker.principals import Principal
-from chronoline.console.sessions import COOKIE, Session, Sessions
+from chronoline.console.sessions import COOKIE, BrowserSession, BrowserSessions
 from chronoline.console.traffic import Traffic
 from chronoline.core.errors import ChronolineError, OutcomeUnknown
 from chronoline.core.rights import RightKind
@@ -54,12 +54,12 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleContext:
-    """What the pages work on."""
+    """The parts of the node that pages read and change."""
 
     parts: BrokerContext
     door: Door
     edge: Edge
-    sessions: Sessions
+    sessions: BrowserSessions
     traffic: Traffic
 
 
@@ -147,8 +147,8 @@ def allows(
     return principal_of(request).rights.allows(kind, topic, name)
 
 
-def session_of(request: Request) -> Session:
-    session: Session = request.scope[SESSION]
+def session_of(request: Request) -> BrowserSession:
+    session: BrowserSession = request.scope[SESSION]
     return session
 
 
@@ -280,4 +280,4 @@ def _read_static() -> dict[str, StaticFile]:
 
 STATIC = _read_static()
 STATIC_TAG = hashlib.sha256(b"".join(each.content for each in STATIC.values())).hexdigest()[:12]
-"""A part of the path of each file. It changes with any of them, so browsers may keep files for ever."""
+"""A part of the path of each file. It changes with any of them, so browsers may keep a file."""

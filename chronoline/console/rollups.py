@@ -2,8 +2,8 @@
 
 A page must not wait until millions are counted. A count that takes longer than a moment goes on in the
 background, and the page shows the last one and how old it is; the page asks again for the new one. Counts
-of the same range share one query. A count is repeated at most after ten times as long as it took, so that
-somebody who watches a large topic costs the store a tenth of a core at most.
+of the same range share one query. A count is repeated at most after ten times as long as it took: an open
+page of a large topic costs the store a tenth of a core at most.
 """
 
 from __future__ import annotations

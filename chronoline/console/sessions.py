@@ -25,7 +25,7 @@ def _secret() -> str:
 
 
 @dataclass(slots=True)
-class Session:
+class BrowserSession:
     """One browser."""
 
     used_s: float
@@ -34,32 +34,32 @@ class Session:
     id: str = field(default_factory=_secret)
     form_secret: str = field(default_factory=_secret)
     notes: list[tuple[str, str]] = field(default_factory=list)
-    """What the next page says about the last action: kind and words."""
+    """The outcome of the last action, for the next page: kind and words."""
 
     def knows(self, form_secret: str) -> bool:
         return hmac.compare_digest(self.form_secret.encode(), form_secret.encode())
 
 
-class Sessions:
+class BrowserSessions:
     """The sessions of a node. The one that was unused longest goes when there are too many."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         """`now_s` is a monotonic clock."""
         self._now_s = now_s
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._sessions: OrderedDict[str, BrowserSession] = OrderedDict()
 
-    def open(self, authorization: bytes = b"") -> Session:
+    def open(self, authorization: bytes = b"") -> BrowserSession:
         now_s = self._now_s()
         while self._sessions:
             oldest = next(iter(self._sessions.values()))
             if len(self._sessions) < _MOST and now_s - oldest.used_s < _IDLE_S:
                 break
             self.close(oldest)
-        session = Session(now_s, authorization)
+        session = BrowserSession(now_s, authorization)
         self._sessions[session.id] = session
         return session
 
-    def find(self, cookies: bytes) -> Session | None:
+    def find(self, cookies: bytes) -> BrowserSession | None:
         """The session that a `cookie` header names, unless it has ended."""
         session = self._sessions.get(_cookie(cookies))
         if session is None:
@@ -72,7 +72,7 @@ class Sessions:
         self._sessions.move_to_end(session.id)
         return session
 
-    def close(self, session: Session) -> None:
+    def close(self, session: BrowserSession) -> None:
         """May be called twice."""
         self._sessions.pop(session.id, None)
 

@@ -29,7 +29,7 @@ class LatenessHistogram:
         self.sum_ms += late_ms
 
     def since(self, before: LatenessHistogram) -> LatenessHistogram:
-        """What came after an earlier copy of the same histogram."""
+        """The latenesses that came after an earlier copy of the same histogram."""
         counts = [now - then for now, then in zip(self.counts, before.counts, strict=True)]
         return LatenessHistogram(counts, self.sum_ms - before.sum_ms)
 

@@ -1,4 +1,4 @@
-"""Who sees and does what in the console."""
+"""Access to the console: tokens, sessions, forms and headers."""
 
 from __future__ import annotations
 

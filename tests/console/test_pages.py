@@ -1,4 +1,4 @@
-"""What pages show, and what their forms do."""
+"""Pages and their forms."""
 
 from __future__ import annotations
 

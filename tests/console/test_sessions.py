@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronoline.console.sessions import COOKIE, Sessions
+from chronoline.console.sessions import COOKIE, BrowserSessions
 
 
 class Clock:
@@ -18,7 +18,7 @@ def _cookie(value: str) -> bytes:
 
 
 def test_session_is_found_by_its_cookie_alone() -> None:
-    sessions = Sessions(Clock())
+    sessions = BrowserSessions(Clock())
     session = sessions.open(b"Bearer secret")
     assert sessions.find(_cookie(session.id)) is session
     for wrong in (
@@ -33,7 +33,7 @@ def test_session_is_found_by_its_cookie_alone() -> None:
 
 def test_idle_session_ends() -> None:
     clock = Clock()
-    sessions = Sessions(clock)
+    sessions = BrowserSessions(clock)
     used, idle = sessions.open(), sessions.open()
     clock.now_s = 11 * 3600
     assert sessions.find(_cookie(used.id)) is used
@@ -43,7 +43,7 @@ def test_idle_session_ends() -> None:
 
 
 def test_number_of_sessions_is_bounded() -> None:
-    sessions = Sessions(Clock())
+    sessions = BrowserSessions(Clock())
     first, second = sessions.open(), sessions.open()
     for _ in range(998):
         sessions.open()
@@ -54,7 +54,7 @@ def test_number_of_sessions_is_bounded() -> None:
 
 
 def test_closed_session_is_gone() -> None:
-    sessions = Sessions(Clock())
+    sessions = BrowserSessions(Clock())
     session = sessions.open()
     sessions.close(session)
     sessions.close(session)
@@ -62,7 +62,7 @@ def test_closed_session_is_gone() -> None:
 
 
 def test_form_secret_is_another_than_the_cookie() -> None:
-    session = Sessions(Clock()).open()
+    session = BrowserSessions(Clock()).open()
     assert session.knows(session.form_secret)
     assert not session.knows(session.id)
     assert not session.knows("")

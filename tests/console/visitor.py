@@ -31,7 +31,7 @@ class Visitor:
     async def submit(self, path: str, **fields: str) -> str:
         """Opens the page with the form, and sends it."""
         await self.get(path)
-        return await self.post(path, **fields)
+        return await self.post(path, 200, **fields)
 
     async def post(self, path: str, status: int = 200, **fields: str) -> str:
         form = {"form_secret": self.secret, **fields}

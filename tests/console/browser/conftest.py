@@ -36,8 +36,9 @@ class Beside:
         return f"{self.served.url}/console"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """One for a module and no longer: while it lives, this thread has a running event loop."""
     try:
         found = find_browser()
     except MissingExtra as error:

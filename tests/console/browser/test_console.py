@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]  # it has no types
 from playwright.sync_api import BrowserContext, Page, expect
 
 from chronoline.broker.degradation import Degradation, DegradationType
