@@ -74,8 +74,8 @@ class RequestGuard:
         scope["path"] = scope["raw_path"].decode("ascii")
         with audit.AuditedRequest(scope["path"], _address_of(scope)) as audited:
             await self._answer(scope, receive, send)
-            if (endpoint := scope.get("endpoint")) is not None:
-                audited.act = endpoint.__name__
+            # A page that asks for a token is answered before it has an endpoint of its own.
+            audited.act = getattr(scope.get("endpoint"), "__name__", audited.act)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
