@@ -101,6 +101,24 @@ def set_settings(  # noqa: PLR0913 - the options of a command
     target: Annotated[
         str | None, typer.Option(metavar="URL", help="The new URL of a topic that has a target.")
     ] = None,
+    most_per_s: Annotated[
+        str | None, typer.Option(metavar="N", help="The most deliveries a second, or none.")
+    ] = None,
+    most_in_flight: Annotated[
+        str | None, typer.Option(metavar="N", help="The most leased at a time, or none.")
+    ] = None,
+    spread: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Spread later messages of one moment, or none."),
+    ] = None,
+    group_waiting: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="The most that wait of each producer group, or none."),
+    ] = None,
+    group_creates_per_s: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="The most creates of each group a second, or none."),
+    ] = None,
     buckets: Annotated[int | None, typer.Option(hidden=True)] = None,
     window: Annotated[str | None, typer.Option(hidden=True)] = None,
     revision: Annotated[
@@ -123,6 +141,7 @@ def set_settings(  # noqa: PLR0913 - the options of a command
         "default_lease": lease,
         "max_lateness": max_lateness,
         "dedupe": dedupe,
+        "spread": spread,
         "window": window,
     }
     given: dict[str, Any] = {
@@ -137,6 +156,13 @@ def set_settings(  # noqa: PLR0913 - the options of a command
         "buckets": buckets,
     }
     given |= {each: value for each, value in others.items() if value is not None}
+    numbers = {
+        "most_per_s": most_per_s,
+        "most_in_flight": most_in_flight,
+        "group_waiting": group_waiting,
+        "group_creates_per_s": group_creates_per_s,
+    }
+    given |= {each: _number(text, each) for each, text in numbers.items() if text is not None}
     if largest_body is not None:
         given["largest_body_bytes"] = parse_size_bytes(largest_body, "--largest-body")
     if not given:
@@ -146,6 +172,15 @@ def set_settings(  # noqa: PLR0913 - the options of a command
         after = client.change_topic(name, revision=revision, **given)
     for line in _changes(before, after):
         print(line)
+
+
+def _number(text: str, what: str) -> int | None:
+    if text == _NONE:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        option = what.replace("_", "-")
+        raise InvalidInput(f"--{option} {text!r} is neither a whole number nor none")
+    return int(text)
 
 
 def _changes(before: Topic, after: Topic) -> list[str]:

@@ -17,18 +17,25 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from chronoline.client.administration import (
+        BulkResult,
+        MessagePage,
+        MessageState,
+        Selection,
+    )
     from chronoline.client.aio import AsyncClient
     from chronoline.client.cluster import Cluster
     from chronoline.client.leases import AsyncLease
     from chronoline.client.messages import DeadLetter, Forecast, Headers, Message, ToSend
     from chronoline.client.outcomes import Outcome, Outcomes
     from chronoline.client.sync import Client, Lease
-    from chronoline.client.topics import Topic, TopicSettings
+    from chronoline.client.topics import Pause, Topic, TopicSettings
     from chronoline.client.worker import Retry, Worker
 
 __all__ = [
     "AsyncClient",
     "AsyncLease",
+    "BulkResult",
     "Client",
     "Cluster",
     "DeadLetter",
@@ -36,9 +43,13 @@ __all__ = [
     "Headers",
     "Lease",
     "Message",
+    "MessagePage",
+    "MessageState",
     "Outcome",
     "Outcomes",
+    "Pause",
     "Retry",
+    "Selection",
     "ToSend",
     "Topic",
     "TopicSettings",
@@ -48,6 +59,7 @@ __all__ = [
 _PLACES = {
     "AsyncClient": "aio",
     "AsyncLease": "leases",
+    "BulkResult": "administration",
     "Client": "sync",
     "Cluster": "cluster",
     "DeadLetter": "messages",
@@ -55,9 +67,13 @@ _PLACES = {
     "Headers": "messages",
     "Lease": "sync",
     "Message": "messages",
+    "MessagePage": "administration",
+    "MessageState": "administration",
     "Outcome": "outcomes",
     "Outcomes": "outcomes",
+    "Pause": "topics",
     "Retry": "worker",
+    "Selection": "administration",
     "ToSend": "messages",
     "Topic": "topics",
     "TopicSettings": "topics",

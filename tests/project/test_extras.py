@@ -48,7 +48,7 @@ COMMANDS = (*ANSWERED, *REFUSED, *PIPE_COMMANDS)
 ROOMS = {
     "broker": {"server"},
     "callbacks": {"server"},
-    "cli": {"server", "spark"},
+    "cli": {"parquet", "server", "spark"},
     "coordination": {"cluster"},
     "databases": {"postgres"},
     "log": {"aws", "postgres"},

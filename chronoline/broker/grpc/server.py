@@ -63,6 +63,11 @@ _UNARY: dict[str, dict[str, Any]] = {
         "DeadLetters": pb.DeadLettersRequest,
         "Redrive": pb.RedriveRequest,
         "Discard": pb.DiscardRequest,
+        "List": pb.ListRequest,
+        "States": pb.LookupRequest,
+        "ChangeMatching": pb.ChangeMatchingRequest,
+        "Export": pb.ExportRequest,
+        "Import": pb.ImportRequest,
     },
 }
 _ROLES = {

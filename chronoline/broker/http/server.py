@@ -22,6 +22,7 @@ from chronoline.broker.http.auth import RequestGuard
 from chronoline.broker.http.consumer_routes import CONSUMER_PATHS, ConsumerRoutes
 from chronoline.broker.http.dead_letter_routes import DeadLetterRoutes
 from chronoline.broker.http.message_routes import MessageRoutes
+from chronoline.broker.http.operator_routes import OperatorRoutes
 from chronoline.broker.http.poller import Pollers
 from chronoline.broker.http.problems import ProblemResponse, problem_of
 from chronoline.broker.http.topic_routes import TopicRoutes
@@ -102,6 +103,7 @@ class HttpEdge(AsyncService):
             parts.version,
             [
                 TopicRoutes(parts, topics).router(),
+                OperatorRoutes(parts, topics).router(),
                 MessageRoutes(parts, topics).router(),
                 ConsumerRoutes(parts, topics, self._pollers).router(),
                 DeadLetterRoutes(parts, topics).router(),
