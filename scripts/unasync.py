@@ -38,7 +38,9 @@ from chronoline.client.event_loop import Home, run_in
 from chronoline.client.leases import AsyncLease
 from chronoline.client.messages import DeadLetter, Forecast, Headers, Message, ToSend
 from chronoline.client.outcomes import Outcomes
+from chronoline.client.schedules import Schedule
 from chronoline.client.times import Delay
+from chronoline.client.tls import Tls
 from chronoline.client.topics import Topic, TopicSettings
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header, SavedMessage
 from chronoline.runtime.service import Closable

@@ -84,7 +84,15 @@ BENCHES = {
             name="broker",
             summary="the broker, beside beanstalkd and a hand-written queue on PostgreSQL",
             module="chronoline_bench.broker.bench",
-            cases=("lateness", "creates", "leases", "instant", "waiting"),
+            cases=(
+                "lateness",
+                "creates",
+                "leases",
+                "instant",
+                "waiting",
+                "schedules",
+                "limits",
+            ),
         ),
         Bench(
             name="timers",
@@ -96,7 +104,7 @@ BENCHES = {
             name="cluster",
             summary="three brokers with etcd and PostgreSQL, beside one; a broker that is killed",
             module="chronoline_bench.cluster.bench",
-            cases=("kill", "lateness", "connected"),
+            cases=("kill", "lateness", "overlap", "connected", "deletion"),
         ),
     )
 }

@@ -1,11 +1,18 @@
-"""Authentication: open on loopback, a token and TLS everywhere else."""
+"""Authentication: open on loopback, a token and TLS everywhere else.
+
+A client shows a token, a JWT, or the certificate of its connection. A header `Authorization` decides alone;
+a certificate counts without one, by its name. The authority of clients (`client_ca`) is the gate before that:
+a connection without a certificate of it ends in the handshake.
+"""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import grpc
 
@@ -13,15 +20,44 @@ from chronoline.broker.principals import ANYBODY, Principal
 from chronoline.broker.tokens import Tokens, hash_of
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import InvalidInput
-from chronoline.runtime.tls import read_pem
+from chronoline.runtime.tls import (
+    ClientCertificates,
+    Identity,
+    ReloadedContext,
+    read_pem,
+    server_context,
+)
+from chronoline.runtime.watched_files import WatchedFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tls:
-    """A certificate and its key, as PEM files."""
+class ServerTls(Identity):
+    """The certificate of a node and its key, and the authority of its clients, as PEM files."""
 
-    certificate: Path
-    key: Path
+    client_ca: Path | None = None
+    """With it, clients are asked for a certificate of this authority."""
+    client_certificates: ClientCertificates = "required"
+
+    @property
+    def requires_certificates(self) -> bool:
+        """Whether no client connects without a certificate."""
+        return self.client_ca is not None and self.client_certificates == "required"
+
+
+class Shown(NamedTuple):
+    """The proof that a client shows of who it is."""
+
+    authorization: str | bytes = ""
+    """The header `authorization`: `Bearer`, and a token or a JWT."""
+    certificate: tuple[str, ...] = ()
+    """The names of the certificate of its connection, which the handshake has checked."""
+
+
+class TokenIssuer(Protocol):
+    """An issuer of signed tokens that are accepted."""
+
+    def principal(self, token: str) -> Principal | None:
+        """None if the token is refused. Raises `BrokerUnavailable` while that cannot be said."""
 
 
 class Door:
@@ -30,15 +66,17 @@ class Door:
     def __init__(
         self,
         tokens: Tokens | None = None,
-        tls: Tls | None = None,
+        tls: ServerTls | None = None,
         *,
+        issuer: TokenIssuer | None = None,
         allowed_hosts: Iterable[str] = (),
     ) -> None:
-        """`allowed_hosts` are further host names of a node on loopback that needs no token."""
+        """`issuer` makes JWTs. `allowed_hosts` are further host names of a node that needs no token."""
         self._tokens = tokens
+        self._issuer = issuer
         self._allowed_hosts = frozenset(map(_host_name, allowed_hosts))
         self.tls = tls
-        self._has_asked = False
+        self._has_asked = issuer is not None
 
     @property
     def asks(self) -> bool:
@@ -47,21 +85,36 @@ class Door:
         return self._has_asked
 
     @property
+    def knows_certificates(self) -> bool:
+        """Whether a client can be known by its certificate, without a token."""
+        return self._tokens is not None and self._tokens.has_certificates
+
+    @property
     def scheme(self) -> str:
         """The scheme of the node's URLs."""
         return "http" if self.tls is None else "https"
 
-    def principal(self, authorization: str | bytes) -> Principal | None:
-        """The client with this header `authorization`, `Bearer` and a token; None if it is refused."""
-        return self.principal_of(token_hash(authorization))
+    def principal(self, shown: Shown) -> Principal | None:
+        """The client that shows this; None if it is refused.
 
-    def principal_of(self, shown: str) -> Principal | None:
-        """The client whose token has this hash, which is empty without a token; None if it is refused."""
+        Raises `InvalidInput` if the tokens cannot be read, and `BrokerUnavailable` while the keys of JWTs
+        are not there.
+        """
         if not self.asks:
             return ANYBODY
-        assert self._tokens is not None
-        record = self._tokens.find(shown)
-        return None if record is None else Principal(record.name, record.rights)
+        if shown.authorization:
+            return self._bearer(bearer_token(shown.authorization))
+        if self._tokens is None:
+            return None
+        found = map(self._tokens.find_certificate, shown.certificate)
+        record = next((each for each in found if each is not None), None)
+        return None if record is None else Principal(record.name, record.rights, "certificate")
+
+    def _bearer(self, token: str) -> Principal | None:
+        record = None if self._tokens is None or not token else self._tokens.find(hash_of(token))
+        if record is not None:
+            return Principal(record.name, record.rights)
+        return None if self._issuer is None or not token else self._issuer.principal(token)
 
     def host_problem(self, host: str) -> str | None:
         """The reason why a request for this host is refused; None if it is allowed.
@@ -76,34 +129,64 @@ class Door:
             "add it to allowed_hosts"
         )
 
-    def grpc_credentials(self) -> grpc.ServerCredentials | None:
-        if self.tls is None:
-            return None
-        return grpc.ssl_server_credentials(
-            [(read_pem(self.tls.key), read_pem(self.tls.certificate))]
-        )
+    # TLS
+
+    @cached_property
+    def _served(self) -> WatchedFiles[_Served]:
+        assert self.tls is not None
+        tls = self.tls
+        files = [tls.certificate, tls.key, *([] if tls.client_ca is None else [tls.client_ca])]
+        return WatchedFiles("certificate of this node", files, lambda: _Served(tls))
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """Raises `InvalidInput` if the files are no certificate with its key."""
         if self.tls is None:
             return None
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        try:
-            # An encrypted key fails at once, instead of asking the terminal for its password.
-            context.load_cert_chain(self.tls.certificate, self.tls.key, password=lambda: "")
-        except OSError as error:
-            raise InvalidInput(
-                f"{str(self.tls.certificate)!r} and {str(self.tls.key)!r} are not a certificate and its key "
-                f"in PEM: {error.strerror or error}"
-            ) from None
-        return context
+        served = self._served
+        return ReloadedContext.of(lambda: served.current().context, is_server=True)
+
+    def grpc_credentials(self) -> grpc.ServerCredentials | None:
+        """gRPC asks for certificates that are required, and for no others: it cannot."""
+        if self.tls is None:
+            return None
+        served = self._served
+        last = served.current()
+
+        def latest() -> grpc.ServerCertificateConfiguration | None:
+            """At each handshake: the new certificate, or None for no change."""
+            nonlocal last
+            before, last = last, served.current()
+            return None if last is before else last.grpc
+
+        return grpc.dynamic_ssl_server_credentials(
+            last.grpc,
+            latest,  # type: ignore[arg-type]  # None is allowed, and means no change
+            require_client_authentication=self.tls.requires_certificates,
+        )
+
+
+class _Served:
+    """A certificate as both kinds of servers use it. Raises `InvalidInput` unless it is one with its key."""
+
+    def __init__(self, tls: ServerTls) -> None:
+        self.context = server_context(tls, tls.client_ca, tls.client_certificates)
+        self.grpc = grpc.ssl_server_certificate_configuration(
+            [(read_pem(tls.key), read_pem(tls.certificate))],
+            None if tls.client_ca is None else read_pem(tls.client_ca),
+        )
+
+
+def bearer_token(authorization: str | bytes) -> str:
+    """The token in an `authorization` header; empty if there is none."""
+    text = authorization.decode("latin-1") if isinstance(authorization, bytes) else authorization
+    kind, _, token = text.partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
 
 
 def token_hash(authorization: str | bytes) -> str:
     """The hash of the token in an `authorization` header; empty if there is none."""
-    text = authorization.decode("latin-1") if isinstance(authorization, bytes) else authorization
-    kind, _, token = text.partition(" ")
-    return hash_of(token.strip()) if kind.lower() == "bearer" else ""
+    token = bearer_token(authorization)
+    return hash_of(token) if token else ""
 
 
 def _host_name(text: str) -> str:
@@ -112,13 +195,16 @@ def _host_name(text: str) -> str:
 
 
 def check_listener(host: str, door: Door, *, insecure: bool) -> None:
-    """Raises `InvalidInput` for an address that other machines can reach, without both TLS and a token."""
+    """Raises `InvalidInput` for an address that other machines can reach, without both TLS and a token.
+
+    A required certificate of the client is as good as a token.
+    """
     if insecure or is_loopback(host):
         return
     missing = []
     if door.tls is None:
         missing.append("TLS (--tls-certificate and --tls-key)")
-    if not door.asks:
+    if not door.asks and not (door.tls is not None and door.tls.requires_certificates):
         missing.append("a token (chronoline token create NAME)")
     if missing:
         raise InvalidInput(

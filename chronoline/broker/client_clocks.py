@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from chronoline.runtime.clock import Clock, SystemClock
 
@@ -99,27 +100,84 @@ class Drift:
     drifting: bool
 
 
+class _Bounds(NamedTuple):
+    """The bounds of the time by which a client's clock is ahead, by one ping that was answered.
+
+    A ping takes no time at least, and its round trip at most.
+    """
+
+    least_us: int
+    most_us: int
+
+
 class ClientClock:
-    """The latency and the clock drift of one client, measured by its pings."""
+    """The latency and the clock drift of one client, measured by its pings.
+
+    A client tells the round trip of a ping with the next one. Until then the ping bounds the drift on one
+    side: a delayed ping makes a clock look late, never early.
+    """
 
     def __init__(self, bound_ms: int) -> None:
         self._bound_us = bound_ms * 1000
         self._round_trips_us: deque[int] = deque(maxlen=_KEPT)
-        self._drifts_us: deque[int] = deque(maxlen=_PINGS_TO_JUDGE)
-        self.drift_us = 0
+        # By the moment of their sending, the time by which pings without a known round trip looked ahead.
+        self._unmeasured: dict[int, int] = {}
+        self._bounds: deque[_Bounds] = deque(maxlen=_PINGS_TO_JUDGE)
+        self._ahead_us: deque[int] = deque(maxlen=_PINGS_TO_JUDGE)
+        self.advance_ms = _SPARE_MS
+        """How long before its due a message leaves."""
 
-    def pinged(self, *, client_us: int, round_trip_us: int, now_us: int) -> Drift:
+    def pinged(
+        self,
+        *,
+        client_us: int,
+        now_us: int,
+        sent_us: int = 0,
+        round_trip_us: int = 0,
+        measured_us: int = 0,
+    ) -> Drift:
+        """A ping that was sent at `sent_us` tells the round trip of the one that was sent at `measured_us`.
+
+        Clients that do not say which one it was mean the last, as a rule.
+        """
         if round_trip_us > 0:
-            self._round_trips_us.append(min(round_trip_us, _LONGEST_TRIP_US))
-        drift_us = client_us + self.latency_us - now_us
-        self._drifts_us.append(max(-_MOST_DRIFT_US, min(drift_us, _MOST_DRIFT_US)))
-        # A delayed ping makes a clock look late, never early.
-        self.drift_us = max(self._drifts_us)
+            self._measured(measured_us, min(round_trip_us, _LONGEST_TRIP_US))
+        ahead_us = max(-_MOST_DRIFT_US, min(client_us - now_us, _MOST_DRIFT_US))
+        self._ahead_us.append(ahead_us)
+        self._unmeasured.pop(sent_us, None)
+        self._unmeasured[sent_us] = ahead_us
+        if len(self._unmeasured) > _KEPT:
+            del self._unmeasured[next(iter(self._unmeasured))]
         return Drift(self.drift_us, self.drifting)
+
+    def _measured(self, measured_us: int, round_trip_us: int) -> None:
+        self._round_trips_us.append(round_trip_us)
+        slowest_ms = -(-max(self._round_trips_us) // 2_000)
+        self.advance_ms = min(slowest_ms + _SPARE_MS, _MOST_ADVANCE_MS)
+        last_us = measured_us or next(reversed(self._unmeasured), 0)
+        if (ahead_us := self._unmeasured.pop(last_us, None)) is not None:
+            self._bounds.append(_Bounds(ahead_us, ahead_us + round_trip_us))
+
+    @property
+    def drift_us(self) -> int:
+        """By the fastest of the last pings; by the bound on one side before a round trip is known."""
+        if self._is_ahead or not self._bounds:
+            return max(self._ahead_us, default=0)
+        fastest = min(self._bounds, key=lambda each: each.most_us - each.least_us)
+        return (fastest.least_us + fastest.most_us) // 2
 
     @property
     def drifting(self) -> bool:
-        return abs(self.drift_us) > self._bound_us
+        """Whether the clock is off by more than the bound, however long the pings travelled."""
+        return self._is_ahead or self._is_behind
+
+    @property
+    def _is_ahead(self) -> bool:
+        return max(self._ahead_us, default=0) > self._bound_us
+
+    @property
+    def _is_behind(self) -> bool:
+        return max((each.most_us for each in self._bounds), default=0) < -self._bound_us
 
     @property
     def latency_us(self) -> int:
@@ -127,12 +185,6 @@ class ClientClock:
         if not self._round_trips_us:
             return 0
         return sorted(self._round_trips_us)[len(self._round_trips_us) // 2] // 2
-
-    @property
-    def advance_ms(self) -> int:
-        """How long before its due a message leaves."""
-        slowest_us = max(self._round_trips_us, default=0) // 2
-        return min(-(-slowest_us // 1000) + _SPARE_MS, _MOST_ADVANCE_MS)
 
 
 def average_seconds(drifts_us: Iterable[int]) -> float:

@@ -15,6 +15,7 @@ from chronoline.broker.limits import Limits
 from chronoline.broker.loaders import Loaders
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.overseer import Overseer
+from chronoline.broker.schedules import Schedules
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.topics import Topics
 from chronoline.runtime.admission import Admission
@@ -39,6 +40,7 @@ class BrokerContext:
     topics: Topics
     loaders: Loaders
     carrier: Carrier
+    schedules: Schedules
     gate: Gate
     degradation: Degradations
     clock: Clock

@@ -32,6 +32,14 @@ class SampleRule:
     """It recovers by one success, if nothing has failed for this time."""
 
 
+THROTTLE = SampleRule(judged=20, failures=15, every_s=0.1, successes=5, quiet_s=5.0)
+"""The rule for producers: while most of their requests are invalid, one in 100 ms is carried out."""
+THROTTLED = (
+    "most of the last requests of this producer failed, so it is throttled; nothing was changed. "
+    "Try again later"
+)
+
+
 class FailureSampler:
     """Lets all calls through at first."""
 

@@ -9,7 +9,7 @@ as the table `STOPS` says:
 - A session with the coordination service that is not trusted stops everything new: others may serve the
   consumers of this broker. Leases that consumers hold are honoured.
 - A clock that is not trusted stops everything that acts by the time.
-- A stopping broker reserves and purges nothing more, and pushes what it holds.
+- A stopping broker reserves, creates and purges nothing more, and pushes what it holds.
 - A pipe that fires a topic, or an operator who paused it, stops the deliveries of that topic alone.
 
 `/readyz`, `status`, the metric and the log show the closures of the node (`degradation`).
@@ -44,6 +44,8 @@ class Work(StrEnum):
     CALL = "call"
     """Call the target of a topic with a message that it was pushed."""
     PURGE = "purge"
+    SCHEDULE = "schedule"
+    """Create occurrences of schedules, which needs no other brokers."""
     FORGET = "forget"
     """Forget leases that have lapsed by the broker's clock."""
 
@@ -56,6 +58,7 @@ STOPS: dict[Work, frozenset[ClosureType]] = {
     Work.PUSH: frozenset({ClosureType.COORDINATION, ClosureType.CLOCK}) | OF_A_TOPIC,
     Work.CALL: OF_A_TOPIC,
     Work.PURGE: frozenset({ClosureType.STOPPING, ClosureType.CLOCK}),
+    Work.SCHEDULE: frozenset({ClosureType.STOPPING, ClosureType.CLOCK}),
     Work.FORGET: frozenset({ClosureType.CLOCK}),
 }
 

@@ -10,6 +10,9 @@ from chronoline.core.limits import CLOCK_BOUND_MS
 from chronoline.runtime.admission import PATIENCE_S, Admission
 from chronoline.stores.contract import MAX_BATCH
 
+_PINGS_A_SECOND = 250
+"""The most pings of all streams together, unless clients would count as silent too late."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -30,10 +33,20 @@ class Limits:
     node_requests: int = 4_000
     """The most unanswered requests of all clients; one client may have a quarter of them."""
     ping_interval_ms: int = 1_000
+    """How often a client pings while there are few streams; `ping_interval_of` says how often with many."""
     ping_timeout_ms: int = 10_000
     """A client that sends nothing, or reads nothing, for this time is disconnected."""
     clock_bound_ms: int = CLOCK_BOUND_MS
     """A client's clock that is further off is reported; if the store's is, the broker changes nothing."""
+
+    def ping_interval_of(self, streams: int) -> int:
+        """The interval of pings in milliseconds, with this number of open streams.
+
+        A ping and its pong cost the broker about 0.2 ms, so the streams share a bounded number of them. A
+        client that is silent still misses three before it is disconnected.
+        """
+        spread_ms = min(streams * 1_000 // _PINGS_A_SECOND, self.ping_timeout_ms // 3)
+        return max(self.ping_interval_ms, spread_ms)
 
     def admission(self, *, patience_s: float = PATIENCE_S) -> Admission:
         """The bounds for the requests of all clients together."""

@@ -11,8 +11,9 @@ consumer that returns before that keeps its share. Messages that were reserved f
 changed stay its own.
 
 Reserving. The loader reserves for the consumers whose reservation is due, each within its credit, the longest
-waiting first: for up to four of them each by itself, for more by one write. So a topic with a thousand
-consumers does not keep others from the store.
+waiting first, by one write; only a few that are behind have a write each. Planned reservations begin on a
+grid of 25 ms, so that those of several consumers come together. So a topic with a thousand consumers does not
+keep others from the store.
 
 Pushing. A message leaves for its consumer at its due, less the travel time; in order of `due` for each
 consumer. A consumer without credit, or one that does not read, gets no pushes.
@@ -41,6 +42,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
@@ -89,10 +91,16 @@ _PAGE = 1_000
 _MOST_BUCKETS = 64
 """Of more messages the buckets are not computed: nearly all consumers have one of them."""
 _AT_ONCE = 4
-"""For more consumers than these it reserves by one write."""
+"""The most consumers that are behind and for which it reserves each by itself."""
 _FEW = 16
 """With more consumers the shares are not looked at for each change of one of them."""
 _DEAL_EVERY_MS = 50
+_DEAL_MS_EACH = 0.25
+"""With many consumers the shares are looked at this much less often for each of them."""
+_GRID_MS = 25
+"""Reservations that were planned begin at these intervals, those of several consumers by one write."""
+_DENSE = 3
+"""A reservation that found fewer messages asks when the next is due; else the next tick looks for it."""
 _MOST_TOGETHER = 256
 """The number of consumers of a topic for which it reserves at a time."""
 _LAST_WORK_S = 4.0
@@ -147,7 +155,8 @@ class Loader:
         self._to_reserve = Alarm()
         self._to_push = Alarm()
         self._to_settle = Alarm()
-        self._reserves = Moments(Subscription.reserve_at)
+        self._reserves = Moments(self._reserve_moment)
+        self._phase_ms = random.randrange(_GRID_MS)  # brokers do not ask the store all at once
         self._pushes = Moments(Subscription.push_at)
         self._chores = Moments[Subscription](Subscription.chore_at)
         self._limits = TopicLimits(access, metrics)
@@ -393,6 +402,7 @@ class Loader:
         for subscription in self.subscriptions:
             subscription.topic_changed(topic)
         self.pause(pause_words(topic), by=ClosureType.PAUSED)
+        self.changed()  # its limits may leave more room
 
     def pause(self, reason: str, *, by: ClosureType = ClosureType.PIPE) -> None:
         """Stops all deliveries for a reason; an empty reason ends what that closure stopped."""
@@ -477,6 +487,16 @@ class Loader:
 
     # Reserving
 
+    def _reserve_moment(self, subscription: Subscription, now_ms: int) -> int | None:
+        """When to reserve for a consumer: with others, unless a message is awaited now.
+
+        A message is still reserved three quarters of `reserve_ahead_ms` before its due at least.
+        """
+        at_ms = subscription.reserve_at(now_ms)
+        if at_ms is None or at_ms == now_ms or len(self._subscriptions) == 1:
+            return at_ms
+        return at_ms + (self._phase_ms - at_ms) % _GRID_MS
+
     async def _reserving(self) -> None:
         while not self._stopped:
             now_ms = self._clock.now_ms()
@@ -516,7 +536,8 @@ class Loader:
         """Deals when something changed; for the sake of single consumers, of many, not all the time."""
         at_ms = self._deals_at
         if self._is_touched and len(self._subscriptions) > _FEW:
-            soon = self._last_dealt_ms + _DEAL_EVERY_MS
+            rest_ms = max(_DEAL_EVERY_MS, int(_DEAL_MS_EACH * len(self._subscriptions)))
+            soon = self._last_dealt_ms + rest_ms
             at_ms = self._deals_at = soon if at_ms is None else min(at_ms, soon)
         elif self._is_touched:
             at_ms = now_ms
@@ -536,14 +557,14 @@ class Loader:
             await self._to_reserve.sleep(_REST_MS / 1000)
 
     def _ready(self, now_ms: int, room: int | None = None) -> list[Reservation]:
-        """The reservations that are due, the longest waiting first; together for so many messages at most."""
+        """The reservations that are due, the longest waiting first, within the room for messages."""
         ready: list[Reservation] = []
         backups = 0
-        due = self._reserves.due(now_ms)  # those that are not reserved for stay due
+        limit = _MOST_TOGETHER if room is None else min(room, _MOST_TOGETHER)
+        due = self._reserves.due(now_ms, limit)  # the others keep their places
         for place, subscription in enumerate(due):
-            is_full = len(ready) == _MOST_TOGETHER or backups == _AT_ONCE or room == 0
             most = None if room is None else max(1, room // (len(due) - place))
-            command = None if is_full else subscription.reserve(now_ms, most)
+            command = None if backups == _AT_ONCE else subscription.reserve(now_ms, most)
             if command is not None:
                 ready.append(Reservation(subscription, command))
                 backups += command.is_backup
@@ -571,11 +592,15 @@ class Loader:
             for (subscription, command), grant in zip(joined, grants, strict=True):
                 self._granted(subscription, command, grant)
             answered = list(zip(joined, grants, strict=True))
-            empty = [each.command.ranges for each, grant in answered if not grant.leased]
-            next_times = iter(await self._next_times(empty))
+            # Behind several messages the next one is not far: the next tick looks for it.
+            sparse = {
+                each.subscription: each.command.ranges
+                for each, grant in answered
+                if len(grant.leased) < _DENSE
+            }
+            next_times = await self._next_times(sparse)
             for (subscription, command), grant in answered:
-                # Behind a message the next one is probably not far.
-                next_ts = command.asked_ms if grant.leased else next(next_times)
+                next_ts = next_times.get(subscription, command.asked_ms)
                 subscription.completed(command, next_ts=next_ts, more=grant.more)
         except BaseException as error:
             self._not_reserved(joined, asked, error)
@@ -585,17 +610,20 @@ class Loader:
             for subscription, _ in joined:
                 self._touch(subscription)
 
-    async def _next_times(self, shares: Sequence[Sequence[BucketRange]]) -> list[int | None]:
+    async def _next_times(
+        self, shares: Mapping[Subscription, Sequence[BucketRange]]
+    ) -> dict[Subscription, int | None]:
         if not shares:
-            return []
-        return await self._access.call(
+            return {}
+        found = await self._access.call(
             "next_ts",
-            lambda store: store.next_times(self.topic.uid, shares),
+            lambda store: store.next_times(self.topic.uid, list(shares.values())),
             topic=self.topic.name,
         )
+        return dict(zip(shares, found, strict=True))
 
     def _granted(self, subscription: Subscription, command: Reserve, grant: Grant) -> None:
-        self._metrics.leased(self.topic.name, grant)
+        self._metrics.reserved(self.topic.name, grant)
         if not subscription.reserved(command, grant.leased):
             return
         subscription.learn_sizes(grant.leased)
@@ -835,14 +863,17 @@ def pause_words(topic: Topic) -> str:
 
 
 def _joined(ready: Sequence[Reservation]) -> list[list[Reservation]]:
-    """The reservations in groups, each for one write. Backup ranges overlap: each reservation is single."""
-    if len(ready) <= _AT_ONCE:
-        return [[each] for each in ready]
+    """The reservations in groups, each for one write.
+
+    Backup ranges overlap: each reservation is single. So are those of a few consumers that are behind: one
+    write that finds much for each of them costs more than several.
+    """
     groups: dict[object, list[Reservation]] = {}
     for place, each in enumerate(ready):
         command = each.command
+        is_alone = command.is_backup or (len(ready) <= _AT_ONCE and not each.subscription.is_idle)
         alike = (command.lease_ms, command.reach_ms)
-        groups.setdefault(place if command.is_backup else alike, []).append(each)
+        groups.setdefault(place if is_alone else alike, []).append(each)
     return list(groups.values())
 
 

@@ -55,6 +55,10 @@ FAMILIES: Mapping[str, Family] = {
         ("topic", "le"), "Messages that fall due within `le` seconds.", True
     ),
     "topic_leases_count": Family(("op", "topic"), "Granted and extended leases."),
+    "topic_reservations_count": Family(
+        ("found", "topic"),
+        "Reservations for a consumer, by whether they found messages: yes or no.",
+    ),
     "topic_leases_errors": Family(("op", "topic"), "Refused and failed leases."),
     "topic_leases_body_total_bytes": Family(
         ("topic",), "Bodies, keys and headers of leased messages."
@@ -74,6 +78,9 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "topic_crowded_count": Family(
         ("topic",), "Messages created in a second that is fuller than the topic can deliver."
+    ),
+    "topic_schedule_occurrences_count": Family(
+        ("outcome", "topic"), "Occurrences of schedules that were created, or refused."
     ),
     "broker_commands_count": Family(("command", "topic"), "Commands of clients."),
     "broker_commands_errors": Family(("command", "topic"), "Failed commands of clients."),
@@ -95,6 +102,7 @@ FAMILIES: Mapping[str, Family] = {
     "broker_active_timedrifts_seconds_avg": Family(
         ("target", "topic"), "The average offset of clocks.", True
     ),
+    "broker_ready": Family((), "1 while the broker is ready, as /readyz says, else 0.", True),
     "broker_degradation_state": Family(
         ("type", "topic"), "1 while the broker is degraded, by reason.", True
     ),
@@ -136,6 +144,11 @@ _QUERIES: Mapping[str, tuple[str, str, str]] = {
     "purge": ("delete", "range", "all"),
     "create_topic": ("create", "lookup", "all"),
     "drop_topic": ("delete", "lookup", "all"),
+    "put_schedule": ("create", "lookup", "all"),
+    "delete_schedule": ("delete", "lookup", "all"),
+    "step_schedules": ("create", "range", "all"),
+    "due_schedules": ("read", "range", "all"),
+    "next_schedule": ("read", "range", "all"),
 }
 _OTHER_QUERY = ("read", "lookup", "all")
 _COUNTED: Mapping[str, tuple[str, str]] = {
@@ -158,6 +171,17 @@ _OF_TOPICS = frozenset(name for name, each in FAMILIES.items() if each.labels[-1
 
 Sample = tuple[str, tuple[str, ...], float]
 """A name of `FAMILIES`, the values of its labels, and its value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Counts of all topics since the start, deleted ones included."""
+
+    created: int
+    """Messages that producers created."""
+    delivered: int
+    """Messages that left for a consumer or a target, redeliveries included."""
+    lateness: LatenessHistogram
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +228,9 @@ class BrokerMetrics(Collector):
         self._watched: list[Callable[[], Iterable[Sample]]] = []
         self.messages = 0
         """The messages that were changed since the start."""
+        self._created = 0
+        self._delivered = 0
+        self._total_lateness = LatenessHistogram()
         # Present from the start: Prometheus sees the first error as a change.
         for partner in ("producer", "consumer"):
             self.add("networkbroker_active_channels_errors", (partner, ""), 0)
@@ -257,11 +284,15 @@ class BrokerMetrics(Collector):
         family, op = _COUNTED[command]
         done = sum(1 for each in outcomes if each.done)
         self.messages += done
+        if command == "create":
+            self._created += done
         self.add(f"{family}_count", (op, topic), done)
         if done < len(outcomes):
             self.add(f"{family}_errors", (op, topic), len(outcomes) - done)
 
-    def leased(self, topic: str, grant: Grant) -> None:
+    def reserved(self, topic: str, grant: Grant) -> None:
+        """Counts a reservation for a consumer, and its leases."""
+        self.add("topic_reservations_count", ("yes" if grant.leased else "no", topic))
         self.add("topic_leases_count", ("create", topic), len(grant.leased))
         size = sum(each.content_bytes for each in grant.leased)
         self.add("topic_leases_body_total_bytes", (topic,), size)
@@ -271,9 +302,12 @@ class BrokerMetrics(Collector):
     def pushed(self, topic: str, leased: Sequence[LeasedMessage], now_ms: int) -> None:
         """Observes the lateness of first deliveries, as they leave."""
         lateness = self._lateness[topic]
+        self._delivered += len(leased)
         for each in leased:
             if not each.redelivered:
-                lateness.observe(max(0, now_ms - each.message.due))
+                late_ms = max(0, now_ms - each.message.due)
+                lateness.observe(late_ms)
+                self._total_lateness.observe(late_ms)
 
     def called(self, topic: str, outcome: str) -> None:
         """Counts a call of a topic's target."""
@@ -298,6 +332,15 @@ class BrokerMetrics(Collector):
         self.add("broker_commands_errors", (what, topic))
 
     # Showing
+
+    def totals(self) -> Totals:
+        lateness = self._total_lateness.copy()
+        return Totals(created=self._created, delivered=self._delivered, lateness=lateness)
+
+    def lateness_of(self, topic: str) -> LatenessHistogram:
+        """Of the first deliveries of a topic by this broker."""
+        found = self._lateness.get(topic)
+        return LatenessHistogram() if found is None else found.copy()
 
     def snapshot(self) -> Snapshot:
         """A copy of all samples. Call it in the event loop, which owns the watched parts."""

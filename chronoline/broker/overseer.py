@@ -315,6 +315,16 @@ class Overseer(AsyncService):
         self._see_brokers()
         return self._placement.known(_now_ms())
 
+    def turn(self) -> int:
+        """The number of carriers before this broker, by name: an order for work that any of them does."""
+        carriers = sorted(
+            each.record.name
+            for each in self.known()
+            if each.health is not BrokerHealth.INACTIVE and _CARRIER in each.record.roles
+        )
+        me = self._own().name
+        return carriers.index(me) if me in carriers else 0
+
     def prefer(
         self, topic_uid: int, kind: ClientKind, rack: str, *, only_look: bool = False
     ) -> list[KnownBroker]:

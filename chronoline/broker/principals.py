@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from chronoline.core.errors import Forbidden
+from chronoline.broker.schedules import ShownSchedule, not_found
+from chronoline.core.errors import Forbidden, TopicNotFound
 from chronoline.core.message import DeadLetter, Message
 from chronoline.core.permissions import Actor, Consumer, Producer, System
-from chronoline.core.rights import ALL_RIGHTS, RightKind, Rights
+from chronoline.core.rights import ALL_RIGHTS, EVERY_TOPIC, RightKind, Rights
+from chronoline.core.schedule import Schedule
 from chronoline.core.topic import Topic
+from chronoline.runtime import audit
 
 if TYPE_CHECKING:
     from chronoline.broker.carrier import Carrier
+    from chronoline.broker.schedules import Schedules
+    from chronoline.broker.topics import Topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +25,20 @@ class Principal:
     """A client that was let in."""
 
     name: str = ""
-    """The name of its token; empty on a node that requires none."""
+    """The name of its token or certificate, or the subject of its JWT; empty on a node that requires none."""
     rights: Rights = ALL_RIGHTS
+    kind: str = "token"
+    """Its proof: token, jwt or certificate."""
+
+    @property
+    def who(self) -> str:
+        """How the audit trail calls it."""
+        return f"{self.kind} {self.name}" if self.name else "anybody"
 
     def may(self, kind: RightKind, topic: str | None = None, name: str | None = None) -> bool:
+        """Whether it has a right. A request that asks for `administer` is an administrative act."""
+        if kind is RightKind.ADMINISTER:
+            audit.note(None if topic == EVERY_TOPIC else topic)
         return self.rights.allows(kind, topic, name)
 
     def check(self, kind: RightKind, topic: str | None = None, name: str | None = None) -> None:
@@ -36,8 +51,13 @@ class Principal:
         if not self.rights.touches(topic):
             raise self._forbidden(f"to topic {topic!r}, of any kind")
 
+    def check_touches_any(self) -> None:
+        """Raises `Forbidden` for rights that concern no topic, such as those of timers."""
+        if not self.rights.touches():
+            raise self._forbidden("to any topic")
+
     def _forbidden(self, missing: str) -> Forbidden:
-        who = f"the token {self.name!r}" if self.name else "the token"
+        who = f"the {self.kind} {self.name!r}" if self.name else "the token"
         return Forbidden(
             f"{who} does not have the right {missing}; nothing was changed. An administrator of the node "
             "gives it: `chronoline token create NAME --right …`"
@@ -113,9 +133,73 @@ async def visible_letters(
 def letter_group(principal: Principal, topic: str, group: str) -> str:
     """The producer group whose dead letters a principal may change; empty for those of all groups.
 
-    Raises `Forbidden`. Administrators change any; producers name the group as which they may produce.
+    Raises `Forbidden`. Administrators change any; producers name the group as which they may produce. For
+    both it is an administrative act: what is discarded is gone.
     """
     if principal.may(RightKind.ADMINISTER, topic):
         return ""
     principal.check(RightKind.PRODUCE, topic, group)
     return group
+
+
+# Schedules
+
+
+def check_schedule_change(principal: Principal, schedule: Schedule, topic: str) -> None:
+    """Raises `Forbidden` unless the principal may make and change this schedule of a topic.
+
+    It is an administrative act for owners, too.
+    """
+    if not principal.may(RightKind.ADMINISTER, topic):
+        principal.check(RightKind.PRODUCE, topic, schedule.producer_group)
+
+
+def may_see_schedule(principal: Principal, schedule: Schedule, topic: str) -> bool:
+    """Whether a principal may see everything of a schedule but its body."""
+    return principal.may(RightKind.OBSERVE, topic) or may_read_schedule(principal, schedule, topic)
+
+
+def may_read_schedule(principal: Principal, schedule: Schedule, topic: str) -> bool:
+    """Whether a principal may see the body of a schedule, too."""
+    # A read is no administrative act, so its rights are asked for without `may`.
+    return principal.rights.allows(RightKind.ADMINISTER, topic) or principal.may(
+        RightKind.PRODUCE, topic, schedule.producer_group
+    )
+
+
+async def visible_schedule(
+    schedules: Schedules, principal: Principal, name: str, times: int
+) -> ShownSchedule:
+    """A schedule with its next times. Raises `ScheduleNotFound`, also for one that it may not see."""
+    shown = await schedules.shown(await schedules.find(name), times)
+    if not may_see_schedule(principal, shown.schedule, shown.topic.name):
+        raise not_found(name)
+    if not may_read_schedule(principal, shown.schedule, shown.topic.name):
+        return shown._replace(schedule=replace(shown.schedule, body=None))
+    return shown
+
+
+async def visible_schedules(
+    schedules: Schedules,
+    topics: Topics,
+    principal: Principal,
+    *,
+    topic_uid: int | None,
+    after: str,
+    limit: int,
+) -> list[ShownSchedule]:
+    """A page of the schedules that a principal may see. A page with fewer than the limit is the last."""
+    found: list[ShownSchedule] = []
+    while len(found) < limit:
+        page = await schedules.page(topic_uid=topic_uid, after=after, limit=limit)
+        for each in page:
+            try:
+                topic = await topics.get(each.topic_uid)
+            except TopicNotFound:  # it was deleted meanwhile
+                continue
+            if may_see_schedule(principal, each, topic.name):
+                found.append(ShownSchedule(each, topic, ()))
+        if len(page) < limit:
+            break
+        after = page[-1].name
+    return found[:limit]

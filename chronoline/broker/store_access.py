@@ -44,12 +44,15 @@ _OWN_QUERIES = frozenset(
     {
         "changed_topics",
         "clock",
+        "due_schedules",
         "held",
         "identity",
         "members",
+        "next_schedule",
         "next_ts",
         "purge",
         "ready",
+        "step_schedules",
         "topic",
         "unreserve",
     }

@@ -36,14 +36,20 @@ class StoreWatch(AsyncService):
         access: StoreAccess,
         tell: Callable[[Sequence[Notice]], None],
         served: Callable[[], Sequence[Topic]],
+        *,
         topics_noticed: Callable[[Sequence[Notice]], None] = lambda _: None,
+        schedules_changed: Callable[[bool], None] = lambda _: None,
     ) -> None:
-        """`topics_noticed` gets all notices: some concern topics, and not messages."""
+        """`topics_noticed` gets all notices: some concern topics, and not messages.
+
+        `schedules_changed` is called when a schedule was changed: surely, or perhaps.
+        """
         self._store = store
         self._access = access
         self._tell = tell
         self._served = served
         self._topics_noticed = topics_noticed
+        self._schedules_changed = schedules_changed
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -100,6 +106,10 @@ class StoreWatch(AsyncService):
     def _heard(self, notices: Sequence[Notice]) -> None:
         if self._stopped.is_set():
             return
+        of_schedules = any(each.schedules for each in notices)
+        notices = [each for each in notices if not each.schedules]
+        if of_schedules or any(each.topic_uid is None for each in notices):
+            self._schedules_changed(of_schedules)
         self._topics_noticed(notices)
         notices = [each for each in notices if not each.topic_changed]
         known = [each for each in notices if each.due is not None or each.returned is not None]

@@ -29,6 +29,7 @@ _SPARE = 4
 """The next messages may be larger than the largest recent one by this factor."""
 _BUNDLE_MS = 15
 """Messages that fall due within this time after a message leave with it, in one frame."""
+_REACH_STEP_MS = 50
 NO_BUCKETS = BucketRange(0, 0)
 HeldVersions = Mapping[str, Container[int]]
 """The leases that a consumer says it holds: by id, the versions that are its own."""
@@ -170,6 +171,7 @@ class Subscription(Delivery):
     def reserve_at(self, now_ms: int) -> int | None:
         """When to reserve for it next. A message that leaves early must be reserved earlier."""
         leaves_ms = self.receiver.advance_ms + 2 * _BUNDLE_MS
+        leaves_ms += -leaves_ms % _REACH_STEP_MS  # those with the same reach share a reservation
         self.agenda.reserve_ahead_ms = max(DEFAULT_RESERVE_AHEAD_MS, leaves_ms)
         return super().reserve_at(now_ms)
 

@@ -7,12 +7,15 @@ check, by the token's hash.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import logging
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,10 @@ from typing import Any
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import name_problem
 from chronoline.core.rights import ALL_RIGHTS, Rights
+from chronoline.runtime import audit
 from chronoline.runtime.clock import SystemClock
+
+logger = logging.getLogger(__name__)
 
 _TOKEN_BYTES = 32
 _PREFIX = "chronoline_"
@@ -28,10 +34,12 @@ _PREFIX = "chronoline_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRecord:
-    """A token as it is stored."""
+    """A token as it is stored, or a name in certificates that opens as much as a token."""
 
     name: str
-    hash: str
+    hash: str = ""
+    certificate: str = ""
+    """A name in the certificates of clients; it has no hash then."""
     rights: Rights = ALL_RIGHTS
     created_ms: int | None = None
     expires_ms: int | None = None
@@ -41,7 +49,8 @@ class TokenRecord:
 
     def to_json(self) -> dict[str, Any]:
         given = {
-            "hash": self.hash,
+            "hash": self.hash or None,
+            "certificate": self.certificate or None,
             "rights": None if self.rights == ALL_RIGHTS else self.rights.texts(),
             "created_ms": self.created_ms,
             "expires_ms": self.expires_ms,
@@ -53,10 +62,11 @@ class TokenRecord:
         """Raises `InvalidInput`, `LookupError` or `TypeError` for a file that was damaged."""
         if isinstance(stored, str):  # as files had it when a token had no rights of its own
             return cls(name=name, hash=stored)
-        rights = stored.get("rights")
+        rights, certificate = stored.get("rights"), str(stored.get("certificate", ""))
         return cls(
             name=name,
-            hash=str(stored["hash"]),
+            hash="" if certificate else str(stored["hash"]),
+            certificate=certificate,
             rights=ALL_RIGHTS if rights is None else Rights.parse(rights),
             created_ms=stored.get("created_ms"),
             expires_ms=stored.get("expires_ms"),
@@ -70,8 +80,10 @@ class Tokens:
         self._path = path
         self._now_ms = now_ms or SystemClock().now_ms
         self._read_at: tuple[int, int] | None = None
+        self._has_looked = False
         self._records: Mapping[str, TokenRecord] = {}
         self._by_hash: Mapping[str, TokenRecord] = {}
+        self._by_certificate: Mapping[str, TokenRecord] = {}
 
     def __len__(self) -> int:
         self._reread()
@@ -89,6 +101,38 @@ class Tokens:
         self, name: str, rights: Rights = ALL_RIGHTS, *, expires_ms: int | None = None
     ) -> str:
         """A new token, which cannot be shown again. Raises `InvalidInput` if the name is taken."""
+        token = _PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+        self._add(name, rights, expires_ms, hash=hash_of(token))
+        return token
+
+    def admit_certificate(
+        self,
+        name: str,
+        certificate: str,
+        rights: Rights = ALL_RIGHTS,
+        *,
+        expires_ms: int | None = None,
+    ) -> None:
+        """Lets clients in by a name in their certificates, without a token.
+
+        Tokens and certificates share their names: both are listed, expire and are revoked alike. Raises
+        `InvalidInput` if one of the names is taken.
+        """
+        if problem := name_problem("the name in the certificate", certificate):
+            raise InvalidInput(problem)
+        self._reread()
+        if (known := self._by_certificate.get(certificate)) is not None:
+            raise InvalidInput(
+                f"certificates of {certificate!r} are known as {known.name!r} already"
+            )
+        self._add(name, rights, expires_ms, certificate=certificate)
+
+    def _add(self, name: str, rights: Rights, expires_ms: int | None, **opens: str) -> None:
+        with self._alone():
+            self._add_alone(name, rights, expires_ms, **opens)
+        audit.local("create_token", str(self._path), token=name, rights=rights.texts())
+
+    def _add_alone(self, name: str, rights: Rights, expires_ms: int | None, **opens: str) -> None:
         if problem := name_problem("the name of a token", name):
             raise InvalidInput(problem)
         now_ms = self._now_ms()
@@ -97,33 +141,52 @@ class Tokens:
         self._reread()
         if name in self._records:
             raise InvalidInput(f"a token {name!r} exists already; revoke it first")
-        token = _PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
         record = TokenRecord(
-            name=name,
-            hash=hash_of(token),
-            rights=rights,
-            created_ms=now_ms,
-            expires_ms=expires_ms,
+            name=name, rights=rights, created_ms=now_ms, expires_ms=expires_ms, **opens
         )
         self._write([*self._records.values(), record])
-        return token
 
     def revoke(self, name: str) -> None:
         """Raises `InvalidInput` if there is no token of that name."""
-        self._reread()
-        if name not in self._records:
-            known = ", ".join(sorted(self._records)) or "none"
-            raise InvalidInput(f"there is no token {name!r}; there are: {known}")
-        self._write(each for each in self._records.values() if each.name != name)
+        with self._alone():
+            self._reread()
+            if name not in self._records:
+                known = ", ".join(sorted(self._records)) or "none"
+                raise InvalidInput(f"there is no token {name!r}; there are: {known}")
+            self._write(each for each in self._records.values() if each.name != name)
+        audit.local("revoke_token", str(self._path), token=name)
 
     def find(self, hash: str) -> TokenRecord | None:
         """The token with this hash; None if it was revoked, or has expired."""
         self._reread()
-        record = self._by_hash.get(hash)
+        return self._living(self._by_hash.get(hash))
+
+    def find_certificate(self, certificate: str) -> TokenRecord | None:
+        """Whom a name in a certificate stands for; None if it is not known any more."""
+        self._reread()
+        return self._living(self._by_certificate.get(certificate))
+
+    @property
+    def has_certificates(self) -> bool:
+        self._reread()
+        return bool(self._by_certificate)
+
+    def _living(self, record: TokenRecord | None) -> TokenRecord | None:
         return None if record is None or record.is_expired(self._now_ms()) else record
 
     def knows(self, token: str) -> bool:
         return self.find(hash_of(token)) is not None
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keeps other processes from changing the tokens: a revocation must not be overwritten."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        folder = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
 
     def _reread(self) -> None:
         try:
@@ -145,12 +208,25 @@ class Tokens:
         self._learn(records, read_at)
 
     def _learn(self, records: Mapping[str, TokenRecord], read_at: tuple[int, int] | None) -> None:
+        if self._has_looked:
+            self._log_changes(records)
+        self._has_looked = True
         self._records, self._read_at = records, read_at
-        self._by_hash = {each.hash: each for each in records.values()}
+        self._by_hash = {each.hash: each for each in records.values() if each.hash}
+        self._by_certificate = {
+            each.certificate: each for each in records.values() if each.certificate
+        }
+
+    def _log_changes(self, records: Mapping[str, TokenRecord]) -> None:
+        """A node learns of all changes by the file."""
+        made = sorted(name for name, each in records.items() if self._records.get(name) != each)
+        gone = sorted(self._records.keys() - records.keys())
+        if made or gone:
+            fields = {"action": "tokens_changed", "made": made, "gone": gone}
+            logger.info("tokens were made: %s, and revoked: %s", made, gone, extra=fields)
 
     def _write(self, records: Iterable[TokenRecord]) -> None:
         stored = {each.name: each.to_json() for each in records}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=self._path.parent)  # only its owner can read it
         with os.fdopen(handle, "w") as file:
             json.dump(stored, file, indent=1)

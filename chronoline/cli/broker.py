@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 from chronoline.cli.options import (
     address_option,
     authority_option,
+    certificate_option,
     checked_addresses,
     insecure_option,
+    key_option,
     read_token,
     sharing,
     tls_option,
@@ -21,6 +23,7 @@ from chronoline.core.message import DEFAULT_PRODUCER_GROUP
 if TYPE_CHECKING:
     from chronoline.client.aio import AsyncClient
     from chronoline.client.sync import Client
+    from chronoline.client.tls import Tls as ClientTls
     from chronoline.wire.v1 import chronoline_pb2 as pb
 
 _PANEL = "The broker"
@@ -39,6 +42,8 @@ Address = Annotated[
 TokenFile = Annotated[Path | None, token_file_option(panel=_PANEL)]
 Tls = Annotated[bool, tls_option(panel=_PANEL)]
 Authority = Annotated[Path | None, authority_option(panel=_PANEL)]
+Certificate = Annotated[Path | None, certificate_option(panel=_PANEL)]
+Key = Annotated[Path | None, key_option(panel=_PANEL)]
 Insecure = Annotated[bool, insecure_option(panel=_PANEL)]
 
 
@@ -48,7 +53,7 @@ class Broker:
 
     address: str | None
     token: str | None
-    tls: bool | Path
+    tls: bool | Path | ClientTls
     insecure: bool = False
 
     def client(self, *, group: str = DEFAULT_PRODUCER_GROUP) -> Client:
@@ -99,14 +104,24 @@ def _broker(
     token_file: TokenFile = None,
     tls: Tls = False,
     ca: Authority = None,
+    certificate: Certificate = None,
+    key_file: Key = None,
     insecure: Insecure = False,
 ) -> Broker:
     return Broker(
         address=None if address is None else checked_addresses(address, _EXAMPLE),
         token=None if token_file is None else read_token(token_file),
-        tls=tls if ca is None else ca,
+        tls=_tls(ca, certificate, key_file) if tls or ca or certificate or key_file else False,
         insecure=insecure,
     )
+
+
+def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> bool | Path | ClientTls:
+    if certificate is None and key is None:
+        return ca or True
+    from chronoline.client.tls import Tls  # noqa: PLC0415 - gRPC is slow to import
+
+    return Tls(ca, certificate, key)
 
 
 asks_a_broker = sharing(_broker)

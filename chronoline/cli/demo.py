@@ -48,6 +48,8 @@ _WARM_S = 45.0
 _PROBE_EVERY_S = 0.05
 _PROBE_LEAD_MS = 2_000
 """The delay of a probe: longer than the intake of a cold pipe takes."""
+_WARM_MS = 4_000
+"""The lanes are warm when probes came on time for this long."""
 _ON_TIME_MS = 50.0
 """A probe that is published later than this shows a lane that is not warm yet."""
 _LOOK_MS = 5
@@ -61,10 +63,10 @@ _PROBE = b"probe-"
 
 
 class Warmth:
-    """Whether the lanes are warm: probes came on time, one after the other, for a whole turn of the lanes."""
+    """Whether the lanes are warm: probes came on time, one after the other, for some time."""
 
-    def __init__(self, turn_ms: int) -> None:
-        self._turn_ms = turn_ms
+    def __init__(self, warm_ms: int) -> None:
+        self._warm_ms = warm_ms
         self._on_time_since_ms: int | None = None
         self.came = threading.Event()
         """Set when a probe has come."""
@@ -76,7 +78,7 @@ class Warmth:
             self._on_time_since_ms = None
         elif self._on_time_since_ms is None:
             self._on_time_since_ms = due_ms
-        elif due_ms - self._on_time_since_ms >= self._turn_ms:
+        elif due_ms - self._on_time_since_ms >= self._warm_ms:
             self.reached.set()
 
 
@@ -176,7 +178,7 @@ def demo(
             log.create_topic("out", partitions=4)
             console.print("log → Spark → SQLite → Spark → log, on this machine. Starting Spark …")
             started_s = time.monotonic()
-            warmth = Warmth(settings.lanes * settings.window_ms)
+            warmth = Warmth(_WARM_MS)
             with Pipe(settings) as pipe, _receiving(url, messages, warmth) as receiver:
                 console.print(f"The pipe runs after {time.monotonic() - started_s:.1f} s.")
                 _warm_up(console, log, warmth)

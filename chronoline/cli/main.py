@@ -64,6 +64,9 @@ _COMMANDS = {
     "cluster": _ours("cluster", "cluster", _BASE, _BROKER),
     "config": _ours("config", "app", _SERVER, _BROKER),
     "token": _ours("tokens", "app", _SERVER, _BROKER),
+    "doctor": _ours("doctor", "doctor", _BASE, _BROKER),
+    "backup": _ours("backup", "backup", _SERVER, _BROKER),
+    "restore": _ours("backup", "restore", _SERVER, _BROKER),
     "topic": _ours("topics", "app", _BASE, _MESSAGES),
     "send": _ours("messages", "send", _BASE, _MESSAGES),
     "receive": _ours("receive", "receive", _BASE, _MESSAGES),
@@ -80,6 +83,7 @@ _COMMANDS = {
     "import": _ours("transfer", "import_file", _BASE, _MESSAGES),
     "forecast": _ours("forecast", "forecast", _BASE, _MESSAGES),
     "dead": _ours("dead", "app", _BASE, _MESSAGES),
+    "schedule": _ours("schedules", "app", _BASE, _MESSAGES),
 }
 
 

@@ -27,6 +27,7 @@ _TABLES = {
     "tags": "rack",
     "replication": "nodes",
     "callbacks": "allow",
+    "jwt": "keys",
 }
 """Tables, and a setting inside each."""
 _IN_THE_FOLDER = default("SQLite in the folder")

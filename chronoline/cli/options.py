@@ -152,6 +152,23 @@ def authority_option(*, panel: str) -> Any:
     )
 
 
+def certificate_option(*, panel: str) -> Any:
+    """`--certificate`."""
+    return typer.Option(
+        "--certificate",
+        metavar="FILE",
+        help="Use TLS, and show this certificate (PEM).",
+        rich_help_panel=panel,
+    )
+
+
+def key_option(*, panel: str) -> Any:
+    """`--key-file`."""
+    return typer.Option(
+        "--key-file", metavar="FILE", help="The key of --certificate (PEM).", rich_help_panel=panel
+    )
+
+
 def insecure_option(*, panel: str) -> Any:
     """`--insecure`."""
     return typer.Option(

@@ -12,6 +12,7 @@ from chronoline.cli.node import Data, load
 from chronoline.cli.options import Config
 from chronoline.cli.output import print_table, printable
 from chronoline.core.units import parse_duration_ms
+from chronoline.node.logs import audit_to_file
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.timestamps import show_moment
 
@@ -68,6 +69,16 @@ Rights = Annotated[
         show_default=False,
     ),
 ]
+Certificate = Annotated[
+    str | None,
+    typer.Option(
+        "--certificate",
+        metavar="NAME",
+        help="Make no token: the rights are those of clients with this name in their certificate. Needs "
+        "tls_client_ca.",
+        show_default=False,
+    ),
+]
 ExpiresIn = Annotated[
     str | None,
     typer.Option(metavar="DURATION", help="When it ends, such as 30d or 12h.", show_default=False),
@@ -75,10 +86,11 @@ ExpiresIn = Annotated[
 
 
 @app.command()
-def create(
+def create(  # noqa: PLR0917 - typer passes them by name
     name: Name,
     right: Rights = None,
     expires_in: ExpiresIn = None,
+    certificate: Certificate = None,
     data: Data = None,
     config: Config = None,
 ) -> None:
@@ -86,6 +98,7 @@ def create(
 
     chronoline token create ops > ops.token
     chronoline token create billing --right produce:orders --expires-in 90d
+    chronoline token create mailer --certificate mailer.example --right consume
     chronoline send reminders --body hello --token-file ops.token
     """
     from chronoline.core.rights import ALL_RIGHTS, Rights  # noqa: PLC0415 - as in `_tokens`
@@ -95,7 +108,12 @@ def create(
         lasts_ms = parse_duration_ms(expires_in, "--expires-in")
         ends_ms = SystemClock().now_ms() + lasts_ms
     rights = ALL_RIGHTS if right is None else Rights.parse(right)
-    print(_tokens(data, config).create(name, rights, expires_ms=ends_ms))
+    tokens = _tokens(data, config)
+    if certificate is not None:
+        tokens.admit_certificate(name, certificate, rights, expires_ms=ends_ms)
+        print(f"clients with a certificate of {certificate!r} are {name!r} now")
+        return
+    print(tokens.create(name, rights, expires_ms=ends_ms))
     if sys.stdout.isatty():
         print(
             "It is not shown again. Clients take it from CHRONOLINE_TOKEN, or from a file: --token-file.",
@@ -114,11 +132,12 @@ def list_tokens(data: Data = None, config: Config = None) -> None:
         print("There are no tokens: `chronoline token create NAME` makes one.")
         return
     now_ms = SystemClock().now_ms()
-    table = Table("name", "rights", "made", "ends", box=None, pad_edge=False)
+    table = Table("name", "rights", "shown", "made", "ends", box=None, pad_edge=False)
     for each in records:
         table.add_row(
             printable(each.name),
             printable(_shown_rights(each)),
+            printable(f"certificate {each.certificate}" if each.certificate else "token"),
             "–" if each.created_ms is None else show_moment(each.created_ms),
             _shown_end(each, now_ms),
         )
@@ -152,4 +171,6 @@ def revoke(name: Name, data: Data = None, config: Config = None) -> None:
 def _tokens(data: str | None, config: Config) -> Tokens:
     from chronoline.broker.tokens import Tokens  # noqa: PLC0415 - gRPC is slow to import
 
-    return Tokens(load(config, data=data).tokens_file)
+    settings = load(config, data=data)
+    audit_to_file(settings)
+    return Tokens(settings.tokens_file)

@@ -102,22 +102,31 @@ def set_settings(  # noqa: PLR0913 - the options of a command
         str | None, typer.Option(metavar="URL", help="The new URL of a topic that has a target.")
     ] = None,
     most_per_s: Annotated[
-        str | None, typer.Option(metavar="N", help="The most deliveries a second, or none.")
+        str | None,
+        typer.Option(metavar="N", help="The most deliveries a second; none for no limit."),
     ] = None,
     most_in_flight: Annotated[
-        str | None, typer.Option(metavar="N", help="The most leased at a time, or none.")
+        str | None,
+        typer.Option(metavar="N", help="The most messages leased at a time; none for no limit."),
     ] = None,
     spread: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="Spread later messages of one moment, or none."),
+        typer.Option(
+            metavar="DURATION",
+            help="Spread the messages of one moment over this time after it; none.",
+        ),
     ] = None,
     group_waiting: Annotated[
         str | None,
-        typer.Option(metavar="N", help="The most that wait of each producer group, or none."),
+        typer.Option(
+            metavar="N", help="The most messages of each producer group; none for no quota."
+        ),
     ] = None,
     group_creates_per_s: Annotated[
         str | None,
-        typer.Option(metavar="N", help="The most creates of each group a second, or none."),
+        typer.Option(
+            metavar="N", help="The most creates of each producer group a second; none for no quota."
+        ),
     ] = None,
     buckets: Annotated[int | None, typer.Option(hidden=True)] = None,
     window: Annotated[str | None, typer.Option(hidden=True)] = None,
@@ -132,7 +141,7 @@ def set_settings(  # noqa: PLR0913 - the options of a command
 
     chronoline topic set reminders --dedupe 1h
     chronoline topic set jobs --max-attempts 5 --lease 5m
-    chronoline topic set jobs --max-lateness none
+    chronoline topic set jobs --max-lateness none --most-per-s 200
 
     Every broker uses the new settings within moments. Buckets and window never
     change, and a topic keeps having consumers, or a target.
@@ -144,11 +153,18 @@ def set_settings(  # noqa: PLR0913 - the options of a command
         "spread": spread,
         "window": window,
     }
+    limits = {
+        "most_per_s": most_per_s,
+        "most_in_flight": most_in_flight,
+        "group_waiting": group_waiting,
+        "group_creates_per_s": group_creates_per_s,
+    }
     given: dict[str, Any] = {
         each: None if text == _NONE else timedelta(milliseconds=parse_duration_ms(text, each))
         for each, text in durations.items()
         if text is not None
     }
+    given |= {each: _limit(each, text) for each, text in limits.items() if text is not None}
     others = {
         "max_attempts": max_attempts,
         "dead_letters": dead_letters,
@@ -156,13 +172,6 @@ def set_settings(  # noqa: PLR0913 - the options of a command
         "buckets": buckets,
     }
     given |= {each: value for each, value in others.items() if value is not None}
-    numbers = {
-        "most_per_s": most_per_s,
-        "most_in_flight": most_in_flight,
-        "group_waiting": group_waiting,
-        "group_creates_per_s": group_creates_per_s,
-    }
-    given |= {each: _number(text, each) for each, text in numbers.items() if text is not None}
     if largest_body is not None:
         given["largest_body_bytes"] = parse_size_bytes(largest_body, "--largest-body")
     if not given:
@@ -174,13 +183,14 @@ def set_settings(  # noqa: PLR0913 - the options of a command
         print(line)
 
 
-def _number(text: str, what: str) -> int | None:
+def _limit(name: str, text: str) -> int | None:
     if text == _NONE:
         return None
-    if not (text.isascii() and text.isdigit()):
-        option = what.replace("_", "-")
-        raise InvalidInput(f"--{option} {text!r} is neither a whole number nor none")
-    return int(text)
+    try:
+        return int(text)
+    except ValueError:
+        option = f"--{name.replace('_', '-')}"
+        raise InvalidInput(f"{option} {text!r} must be a whole number, or none") from None
 
 
 def _changes(before: Topic, after: Topic) -> list[str]:

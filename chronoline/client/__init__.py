@@ -1,9 +1,9 @@
 """The SDK: `Client`, the same awaited as `AsyncClient`, and `Worker`. `docs/sdk.md` is its guide.
 
 From the outside inwards: users call `aio`, and `sync` is generated from it; `worker` calls their handlers.
-`messages`, `topics` and `outcomes` hold the values that users pass and get, `leases` the messages that they
-consume. Below, `producer_stream` and `consumer_stream` are the two kinds of `stream`. `brokers` chooses the
-broker of each, with a `connection` to those in use.
+`messages`, `topics`, `outcomes` and `tls` hold the values that users pass and get, `leases` the messages
+that they consume. Below, `producer_stream` and `consumer_stream` are the two kinds of `stream`. `brokers`
+chooses the broker of each, with a `connection` to those in use.
 `requests` holds requests until they are answered, `renewal` extends leases, and `broker_time` estimates the
 broker's clock.
 
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from chronoline.client.leases import AsyncLease
     from chronoline.client.messages import DeadLetter, Forecast, Headers, Message, ToSend
     from chronoline.client.outcomes import Outcome, Outcomes
+    from chronoline.client.schedules import Schedule
     from chronoline.client.sync import Client, Lease
+    from chronoline.client.tls import Tls
     from chronoline.client.topics import Pause, Topic, TopicSettings
     from chronoline.client.worker import Retry, Worker
 
@@ -49,7 +51,9 @@ __all__ = [
     "Outcomes",
     "Pause",
     "Retry",
+    "Schedule",
     "Selection",
+    "Tls",
     "ToSend",
     "Topic",
     "TopicSettings",
@@ -73,6 +77,8 @@ _PLACES = {
     "Outcomes": "outcomes",
     "Pause": "topics",
     "Retry": "worker",
+    "Schedule": "schedules",
+    "Tls": "tls",
     "Selection": "administration",
     "ToSend": "messages",
     "Topic": "topics",

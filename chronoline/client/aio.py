@@ -31,6 +31,7 @@ from chronoline.client.messages import (
     Headers,
     Message,
     ToSend,
+    content_of,
     describe_send,
     outgoing_messages,
 )
@@ -38,7 +39,9 @@ from chronoline.client.outcomes import Outcome, Outcomes, outcomes_from_wire
 from chronoline.client.producer_stream import ProducerStream
 from chronoline.client.renewal import renew
 from chronoline.client.requests import RequestKind
+from chronoline.client.schedules import Schedule, recurrence_of
 from chronoline.client.times import Delay, check_count, duration_ms, lease_length_ms, when
+from chronoline.client.tls import Tls
 from chronoline.client.topics import Topic, TopicSettings, settings_in_ms
 from chronoline.core.change import Change
 from chronoline.core.errors import InvalidInput, TopicNotFound
@@ -46,6 +49,8 @@ from chronoline.core.limits import id_problem, name_problem
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After, SavedMessage
 from chronoline.core.outcome import raise_for_refused
 from chronoline.core.permissions import Operation
+from chronoline.core.schedule import CatchUpRule, check_schedule, check_schedule_name
+from chronoline.core.schedule import Schedule as CoreSchedule
 from chronoline.runtime.bounded_cache import BoundedCache
 from chronoline.runtime.tasks import TaskSet
 from chronoline.runtime.timestamps import to_ms
@@ -53,6 +58,7 @@ from chronoline.runtime.traces import TraceStep, span_of
 from chronoline.wire.codec import (
     saved_from_wire,
     saved_to_wire,
+    schedule_to_wire,
     settings_to_wire,
     topic_from_wire,
 )
@@ -92,12 +98,13 @@ class AsyncClient:
         *,
         token: str | None = None,
         producer_group: str = DEFAULT_PRODUCER_GROUP,
-        tls: bool | str | Path = False,
+        tls: bool | str | Path | Tls = False,
         insecure: bool = False,
         timeout: Delay = DEFAULT_TIMEOUT_S,
         rack: str = "",
     ) -> None:
-        """`producer_group` owns the sent messages. `tls` is true, or the authority to trust (PEM).
+        """`producer_group` owns the sent messages. `tls` is true, the authority to trust (PEM), or
+        `Tls`, with the certificate of the client.
 
         Without TLS it sends a token to this machine only, unless `insecure` (or `CHRONOLINE_INSECURE=1`)
         declares the network trusted. `rack` says where the client runs: its brokers are those of the same
@@ -112,7 +119,7 @@ class AsyncClient:
         self._brokers = Brokers(
             address,
             token,
-            Path(tls) if isinstance(tls, str | Path) else tls,
+            tls,
             insecure=insecure,
             rack=rack,
         )
@@ -429,6 +436,104 @@ class AsyncClient:
                 topic_uid=uid, ids=page, producer_group=self._producer.name
             ),
         )
+
+    # Schedules
+
+    async def create_schedule(  # noqa: PLR0913 - a recurrence and a message
+        self,
+        name: str,
+        topic: str,
+        body: bytes | str | BaseModel | None = b"",
+        *,
+        json: Any = None,
+        cron: str | None = None,
+        zone: str | None = None,
+        every: Delay | None = None,
+        start: datetime | None = None,
+        catch_up: str = "one",
+        key: bytes | None = None,
+        headers: Headers = (),
+        if_exists: str = "refuse",
+        dry_run: bool = False,
+        times: int = 0,
+    ) -> Schedule:
+        """Sends a message again and again: by a cron expression in a time zone, or at an interval.
+
+        `cron` has five fields, or six with seconds in front; `zone` is such as Europe/Berlin. `every` is at
+        least a second; it counts from `start`, else from now. `catch_up` says what is done about occurrences
+        that no broker created in time: `none`, `one` (the latest), or `all`. The occurrences belong to the
+        own producer group. A schedule that says the same is left as it is; another one of that name raises
+        `ScheduleExists`, or is changed with `if_exists="replace"`. With `dry_run` nothing is written. The
+        answer has the next `times`, at most 1,000.
+        """
+        if if_exists not in ("refuse", "replace"):
+            raise InvalidInput(f'if_exists must be "refuse" or "replace", not {if_exists!r}')
+        content, pairs = content_of(body, json, headers)
+        given = CoreSchedule(
+            name=name,
+            topic_uid=0,
+            recurrence=recurrence_of(cron, zone, every, start),
+            catch_up=CatchUpRule.parse(catch_up),
+            producer_group=self._producer.name,
+            body=content,
+            key=key,
+            headers=pairs,
+        )
+        check_schedule(given)
+
+        def asked(uid: int) -> pb.PutScheduleRequest:
+            schedule = schedule_to_wire(replace(given, topic_uid=uid))
+            return pb.PutScheduleRequest(
+                schedule=schedule, replace=if_exists == "replace", dry_run=dry_run, times=times
+            )
+
+        found = await self._ask_of(topic, "Schedules/PutSchedule", asked, pb.Schedule)
+        return Schedule.from_wire(found)
+
+    async def schedule(self, name: str, *, times: int = 0) -> Schedule:
+        """A schedule, with its next times. Raises `ScheduleNotFound`."""
+        check_schedule_name(name)
+        asked = pb.GetScheduleRequest(name=name, times=times)
+        found = await self._ask("Schedules/GetSchedule", asked, pb.Schedule)
+        return Schedule.from_wire(found)
+
+    async def schedules(
+        self, topic: str | None = None, *, limit: int = 100, after: str = ""
+    ) -> list[Schedule]:
+        """The schedules of a topic, or of all, by name; `after` is the last name of the previous page."""
+        check_count("limit", limit)
+
+        def asked(uid: int | None) -> pb.ListSchedulesRequest:
+            return pb.ListSchedulesRequest(topic_uid=uid, after=after, limit=limit)
+
+        method, answer = "Schedules/ListSchedules", pb.SchedulePage
+        if topic is None:
+            found = await self._ask(method, asked(None), answer)
+        else:
+            found = await self._ask_of(topic, method, asked, answer)
+        return [Schedule.from_wire(each) for each in found.schedules]
+
+    async def pause_schedule(self, name: str) -> Schedule:
+        """Ends the occurrences of a schedule until it is resumed.
+
+        The ones that were created ahead are cancelled, except those of the next second and leased ones.
+        """
+        return await self._change_schedule("PauseSchedule", name)
+
+    async def resume_schedule(self, name: str) -> Schedule:
+        """Goes on with a paused schedule; the occurrences of the pause are left out."""
+        return await self._change_schedule("ResumeSchedule", name)
+
+    async def delete_schedule(self, name: str) -> bool:
+        """Deletes a schedule, and cancels as `pause_schedule` does; false if there is none."""
+        check_schedule_name(name)
+        asked = pb.ScheduleRef(name=name)
+        return bool((await self._ask("Schedules/DeleteSchedule", asked, pb.Dropped)).dropped)
+
+    async def _change_schedule(self, method: str, name: str) -> Schedule:
+        check_schedule_name(name)
+        asked = pb.ScheduleRef(name=name)
+        return Schedule.from_wire(await self._ask(f"Schedules/{method}", asked, pb.Schedule))
 
     # Administration
 

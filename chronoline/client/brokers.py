@@ -29,6 +29,7 @@ from chronoline.client.connection import (
     failure_in,
     may_have_left,
 )
+from chronoline.client.tls import Tls
 from chronoline.core.errors import (
     BrokerUnavailable,
     ChronolineError,
@@ -145,7 +146,7 @@ class Brokers:
         self,
         address: str | Iterable[str] | None,
         token: str | None,
-        tls: bool | Path,
+        tls: bool | str | Path | Tls,
         *,
         insecure: bool = False,
         rack: str = "",

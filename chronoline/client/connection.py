@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import grpc
 from grpc import aio
 
+from chronoline.client.tls import Tls
 from chronoline.core.addresses import (
     INSECURE_VARIABLE,
     check_token_in_clear,
@@ -25,8 +26,7 @@ from chronoline.core.errors import (
     OutcomeUnknown,
     Unauthenticated,
 )
-from chronoline.runtime.tasks import is_cancelled
-from chronoline.runtime.tls import read_pem
+from chronoline.runtime.tasks import TaskSet, is_cancelled
 from chronoline.wire.codes import FAILURE_KEY, error_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -56,19 +56,21 @@ class ClientAccess:
     """How a client shows who it is, to every broker alike."""
 
     token: str | None
-    tls: bool | Path
-    """Whether to use TLS, or the certificate of the authority to trust."""
+    tls: Tls | None
+    """None means no TLS."""
     insecure: bool
 
     @classmethod
-    def given(cls, token: str | None, tls: bool | Path, *, insecure: bool) -> ClientAccess:
+    def given(
+        cls, token: str | None, tls: bool | str | Path | Tls, *, insecure: bool
+    ) -> ClientAccess:
         """Raises `InvalidInput` for a token that cannot be one."""
         checked = _checked(token or os.environ.get(TOKEN_VARIABLE) or "")
-        return cls(checked, tls, insecure or is_insecure_allowed(os.environ))
+        return cls(checked, Tls.given(tls), insecure or is_insecure_allowed(os.environ))
 
     def check(self, address: str) -> None:
         """Raises `InvalidInput` if others could read the token on the way to this address."""
-        if self.token and self.tls is False and not self.insecure:
+        if self.token and self.tls is None and not self.insecure:
             check_token_in_clear(
                 address, allow=f"use insecure=True (--insecure, {INSECURE_VARIABLE}=1)"
             )
@@ -85,6 +87,9 @@ class Connection:
         self.generation = 0
         """The number of the current channel; each new one has the next."""
         self._calls = 0
+        # When the files of the channel's certificate were written.
+        self._marks: tuple[int, ...] = ()
+        self._dropping = TaskSet()
 
     @property
     def is_used(self) -> bool:
@@ -101,6 +106,7 @@ class Connection:
     def _open(self) -> aio.Channel:
         if self._closed:
             raise ClientClosed
+        self._drop_outdated()
         if self._channel is None:
             options = [
                 ("grpc.max_receive_message_length", _MOST_BYTES),
@@ -113,13 +119,22 @@ class Connection:
                 ("grpc.use_local_subchannel_pool", 1),
             ]
             tls = self._access.tls
-            if tls is False:
+            if tls is None:
                 self._channel = aio.insecure_channel(self.address, options)
             else:
-                roots = None if tls is True else read_pem(Path(tls))
-                credentials = grpc.ssl_channel_credentials(roots)
+                credentials = tls.channel_credentials()
                 self._channel = aio.secure_channel(self.address, credentials, options)
+                self._marks = tls.marks()
         return self._channel
+
+    def _drop_outdated(self) -> None:
+        """A channel keeps its certificate for life: when it was renewed, the next call opens another."""
+        tls, channel = self._access.tls, self._channel
+        is_outdated = tls is not None and tls.certificate is not None and tls.marks() != self._marks
+        if channel is not None and is_outdated and not self.is_used:
+            self.generation += 1
+            self._channel = None
+            self._dropping.start(channel.close())
 
     @property
     def _metadata(self) -> tuple[tuple[str, str], ...]:
@@ -169,6 +184,8 @@ class Connection:
             return InvalidInput(f"the request is larger than the broker allows: {details}")
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return OutcomeUnknown(f"the broker at {self.address} did not answer in time")
+        if hint := _tls_hint(details, self._access.tls):
+            return BrokerUnavailable(f"the broker at {self.address} {hint}: {details}")
         return BrokerUnavailable(
             f"no broker answers at {self.address}; start one with `chronoline up`, or name another by "
             f"{ADDRESS_VARIABLE}: {details}"
@@ -188,6 +205,31 @@ class Connection:
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
+
+
+def _tls_hint(details: str, tls: Tls | None) -> str:
+    """The likely mistake if a connection failed because of TLS, or empty; gRPC has only texts."""
+    if "CERTIFICATE_VERIFY_FAILED" in details:
+        if "has expired" in details:
+            return "shows a certificate that has expired; renew it there"
+        return "shows a certificate that is not trusted; name its authority by tls=… (--ca)"
+    if "failed to connect" not in details:
+        return ""
+    if "WRONG_VERSION_NUMBER" in details:
+        return "does not speak TLS; leave out tls=… (--tls, --ca)"
+    return _closed_hint(tls) if "Socket closed" in details else ""
+
+
+def _closed_hint(tls: Tls | None) -> str:
+    """The likely reason for which a broker closes connections in the handshake."""
+    if tls is None:
+        return "closes the connection; if it speaks TLS, use tls=… (--tls or --ca)"
+    if tls.certificate is None:
+        return "closes the connection; it may ask for a certificate of the client: Tls(…) (--certificate)"
+    return (
+        f"closes the connection; the certificate {str(tls.certificate)!r} may have expired, or be of an "
+        "authority that it does not trust (tls_client_ca)"
+    )
 
 
 class ChannelGivenUp(BrokerUnavailable):

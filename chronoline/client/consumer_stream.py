@@ -40,6 +40,8 @@ _NO_LEASE_MS = 1_000
 _ACCEPTED_S = 3.0
 """The first wait for an accepted subscription while there is another broker to go to; it doubles."""
 _ACCEPTED_AT_MOST_S = 48.0
+_GRANTED_PARTS = 4
+"""Credit leaves by itself when it is this part of what is free."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +55,9 @@ class _Subscription:
     held: dict[str, AsyncLease] = field(default_factory=dict)
     """Pushed and not settled: leases that wait for their due or for a handler, and those under work."""
     to_grant: int = 0
+    """Credit that became free, and that the broker does not know of."""
+    is_granting: bool = False
+    """Whether a frame with credit leaves in this turn of the loop."""
     paused: str = ""
     """The broker's reason for pushing nothing to any consumer for now."""
     asked: bool = False
@@ -67,6 +72,14 @@ class _Subscription:
     """No more messages are wanted; held ones are still processed."""
     left: asyncio.Future[None] | None = None
     """Done when the broker has confirmed, and pushes nothing more."""
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether the broker has most of the credit anyway, so that the rest travels with another frame.
+
+        A frame for each message would cost as much as its ack.
+        """
+        return _GRANTED_PARTS * self.to_grant < self.prefetch - len(self.held)
 
 
 class ConsumerStream(Stream):
@@ -180,7 +193,8 @@ class ConsumerStream(Stream):
             self._settled.set()
             return
         subscription.to_grant += 1
-        if subscription.to_grant == 1:
+        if not subscription.is_granting and not subscription.can_wait:
+            subscription.is_granting = True
             asyncio.get_running_loop().call_soon(self._grant, subscription)
 
     def lose(self, lease: AsyncLease) -> None:
@@ -190,11 +204,24 @@ class ConsumerStream(Stream):
 
     def _grant(self, subscription: _Subscription) -> None:
         """Sends one frame for all credit that became free in this turn of the loop."""
+        subscription.is_granting = False
+        for frame in self._credit_of(subscription):
+            self._send_frame(frame)
+
+    def _riders(self) -> list[pb.ConsumerFrame]:
+        return [
+            frame
+            for subscription in self._subscriptions.values()
+            for frame in self._credit_of(subscription)
+        ]
+
+    def _credit_of(self, subscription: _Subscription) -> list[pb.ConsumerFrame]:
+        """The frame that grants what became free; none if nothing did, or nothing is wanted now."""
         wanted = not self._rests and not subscription.leaving
-        if self._ready and wanted and subscription.to_grant:
-            more, subscription.to_grant = subscription.to_grant, 0
-            uid = subscription.topic.uid
-            self._send_frame(pb.ConsumerFrame(credit=pb.Credit(topic_uid=uid, more=more)))
+        if not (self._ready and wanted and subscription.to_grant):
+            return []
+        more, subscription.to_grant = subscription.to_grant, 0
+        return [pb.ConsumerFrame(credit=pb.Credit(topic_uid=subscription.topic.uid, more=more))]
 
     async def all_settled(self) -> None:
         """Waits until no lease is held: settled, lost, or without hope of an answer."""
@@ -430,6 +457,7 @@ class ConsumerStream(Stream):
         subscription.lease_ms = reply.lease_ms
         subscription.accepted = True
         subscription.unanswered = 0
+        self._log("subscribed", "is subscribed to topic %r", subscription.topic.name)
         self._accepted_s = _ACCEPTED_S
         kept = {each.id: each for each in reply.kept}
         for lease in list(subscription.held.values()):

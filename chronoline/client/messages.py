@@ -164,6 +164,13 @@ def _outgoing_message(message: ToSend) -> OutgoingMessage:
     return OutgoingMessage(new, at.delay_ms if isinstance(at, After) else None, message.id is None)
 
 
+def content_of(
+    body: bytes | str | BaseModel | None, json: Any, headers: Headers
+) -> tuple[bytes | None, tuple[Header, ...]]:
+    """Body and headers of a message that is created again and again: it carries no trace of its own."""
+    return _body(body, json), _pairs(headers)
+
+
 def _body(body: bytes | str | BaseModel | None, json: Any) -> bytes | None:
     if json is not None:
         if body != b"":
@@ -184,11 +191,13 @@ def _body(body: bytes | str | BaseModel | None, json: Any) -> bytes | None:
 
 
 def _headers(headers: Headers) -> tuple[Header, ...]:
-    if headers == ():
-        return with_context(())
+    return with_context(_pairs(headers))
+
+
+def _pairs(headers: Headers) -> tuple[Header, ...]:
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     try:
-        given = tuple(
+        return tuple(
             (name, _encoded(value, f"header {name!r}") if isinstance(value, str) else value)
             for name, value in pairs
         )
@@ -196,7 +205,6 @@ def _headers(headers: Headers) -> tuple[Header, ...]:
         if isinstance(error, InvalidInput):
             raise
         raise InvalidInput("headers must be a mapping, or (name, value) pairs") from None
-    return with_context(given)
 
 
 def _encoded(text: str, what: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Self
 
 from chronoline.core.outcome import BaseOutcome, Refusal, raise_for_refused
@@ -18,6 +18,12 @@ class Outcome(BaseOutcome):
 
     at: datetime | None = None
     """The new end of a lease, or the new due of the message, where the broker sends it; in UTC."""
+    retry_after: timedelta | None = None
+    """When a refused request is worth a repetition, if known."""
+
+    @property
+    def passes_after_ms(self) -> int | None:
+        return None if self.retry_after is None else self.retry_after // timedelta(milliseconds=1)
 
     @classmethod
     def from_wire(cls, wire: pb.Outcome, at_ms: int = 0) -> Self:
@@ -27,7 +33,9 @@ class Outcome(BaseOutcome):
             version=wire.version,
             detail=wire.detail,
             unknown=wire.unknown,
-            retry_after_ms=wire.retry_after_ms or None,
+            retry_after=(
+                timedelta(milliseconds=wire.retry_after_ms) if wire.retry_after_ms else None
+            ),
             warning=wire.warning,
             at=from_ms(at_ms or wire.due_ms) if at_ms or wire.due_ms else None,
         )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
@@ -54,6 +55,8 @@ _FRAME_BYTES = 2 * 1024 * 1024
 _TOGETHER = 1_000
 """The most frames that travel in one, besides a request."""
 _SHORTEST_PING_S = 0.05
+_EARLIEST_PING = 0.8
+"""Pings are sent after this part of their interval at least: those of streams that opened together spread."""
 _LAST_ANSWERS_S = 2.0
 _LAST_WORDS_S = 1.0
 _WELCOME_S = 10.0
@@ -106,6 +109,9 @@ class Stream(ABC):
         self._leaving: ChronolineError = BrokerUnavailable("the broker ended the stream")
         """The reason why the open stream ends."""
         self._round_trip_us = 0
+        """Of the last ping that was answered, which was sent at `_measured_us`."""
+        self._measured_us = 0
+        self._ping_interval_ms = self.limits.ping_interval_ms
         self._unheard = 0
         """Pings since the last frame of the broker."""
         self._running: asyncio.Task[None] | None = None
@@ -254,6 +260,7 @@ class Stream(ABC):
                 if isinstance(error, TimeoutError):
                     await self._connection.give_up(generation)
                 known = self._known(error)
+                self._log("stream_broken", "broke: %s", known)
                 # The broker would refuse every further hello too.
                 if isinstance(known, _FINAL) or isinstance(error, InvalidInput):
                     self._fail(known)
@@ -263,6 +270,16 @@ class Stream(ABC):
                 self._interrupted(known)
             if self._brokers.all_failed:
                 await asyncio.sleep(waits.next())  # before it reopens
+
+    def _log(self, action: str, words: str, *values: object) -> None:
+        """Logs a step of a fail-over, with its action and the name of the client."""
+        logger.debug(
+            f"the stream of %r to %s {words}",
+            self.name,
+            self._connection.address,
+            *values,
+            extra={"action": action, "client": self.name},
+        )
 
     async def _choose(self) -> Connection:
         """The connection for the next stream: where the broker suggested to move, or the preferred one."""
@@ -293,6 +310,7 @@ class Stream(ABC):
                 await call.write(self.frame_type(hello=self._hello))
                 behind_welcome = await self._take_welcome(replies)
             self._brokers.answered(self._connection.address)
+            self._log("stream_open", "is open")
             self._failures = 0
             waits.reset()
             tasks += map(
@@ -409,7 +427,7 @@ class Stream(ABC):
                 frames += self._frames[:_TOGETHER]
                 self._frames = self._frames[_TOGETHER:]
                 if frames:
-                    frame, *more = frames
+                    frame, *more = (*frames, *self._riders())
                     if more:
                         frame.more.extend(more)
                     await call.write(frame)
@@ -419,6 +437,10 @@ class Stream(ABC):
                 elif not askable:
                     self._news.clear()
                     await self._news.wait()
+
+    def _riders(self) -> list[Any]:
+        """Frames that are in no hurry, and travel with others."""
+        return []
 
     def _send_frame(self, frame: Any) -> None:
         """Writes a frame that needs no answer."""
@@ -450,10 +472,11 @@ class Stream(ABC):
         return [frame]
 
     async def _ping(self) -> None:
-        interval_s = max(self.limits.ping_interval_ms / 1000, _SHORTEST_PING_S)
+        self._ping_interval_ms = self.limits.ping_interval_ms
         while True:
             self.ping()
-            await asyncio.sleep(interval_s)
+            interval_s = max(self._ping_interval_ms / 1000, _SHORTEST_PING_S)
+            await asyncio.sleep(random.uniform(_EARLIEST_PING, 1) * interval_s)
             # Counted, not measured: while our own loop is busy, no frame can arrive either.
             self._unheard += 1
             timeout_s = self.limits.ping_timeout_ms / 1000
@@ -467,6 +490,7 @@ class Stream(ABC):
             client_us=time.time_ns() // 1000,
             sent_us=monotonic_us(),
             round_trip_us=self._round_trip_us,
+            measured_us=self._measured_us,
             busy=self.busy,
         )
         self._send_frame(self.frame_type(ping=ping))
@@ -486,7 +510,9 @@ class Stream(ABC):
     def _take_in(self, reply: Any) -> None:
         what = reply.WhichOneof("what")
         if what == "pong":
-            self._round_trip_us = max(1, monotonic_us() - reply.pong.sent_us)
+            self._measured_us = reply.pong.sent_us
+            self._round_trip_us = max(1, monotonic_us() - self._measured_us)
+            self._ping_interval_ms = reply.pong.interval_ms or self._ping_interval_ms
             self._drifted(reply.pong)
         elif what == "go_away":
             self._leaving = _leaving(reply.go_away)  # requests under way are still answered

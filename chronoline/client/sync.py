@@ -22,7 +22,9 @@ from chronoline.client.event_loop import Home, run_in
 from chronoline.client.leases import AsyncLease
 from chronoline.client.messages import DeadLetter, Forecast, Headers, Message, ToSend
 from chronoline.client.outcomes import Outcomes
+from chronoline.client.schedules import Schedule
 from chronoline.client.times import Delay
+from chronoline.client.tls import Tls
 from chronoline.client.topics import Topic, TopicSettings
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header, SavedMessage
 from chronoline.runtime.service import Closable
@@ -195,12 +197,13 @@ class Client(Closable):
         *,
         token: str | None = None,
         producer_group: str = DEFAULT_PRODUCER_GROUP,
-        tls: bool | str | Path = False,
+        tls: bool | str | Path | Tls = False,
         insecure: bool = False,
         timeout: Delay = DEFAULT_TIMEOUT_S,
         rack: str = "",
     ) -> None:
-        """`producer_group` owns the sent messages. `tls` is true, or the authority to trust (PEM).
+        """`producer_group` owns the sent messages. `tls` is true, the authority to trust (PEM), or
+        `Tls`, with the certificate of the client.
 
         Without TLS it sends a token to this machine only, unless `insecure` (or `CHRONOLINE_INSECURE=1`)
         declares the network trusted. `rack` says where the client runs: its brokers are those of the same
@@ -374,6 +377,77 @@ class Client(Closable):
     def discard(self, topic: str, ids: Iterable[str]) -> Outcomes:
         """Deletes dead letters of the own group; with the right to administer the topic, of any group."""
         return self._run(self._inner.discard(topic, ids))
+
+    def create_schedule(
+        self,
+        name: str,
+        topic: str,
+        body: bytes | str | BaseModel | None = b"",
+        *,
+        json: Any = None,
+        cron: str | None = None,
+        zone: str | None = None,
+        every: Delay | None = None,
+        start: datetime | None = None,
+        catch_up: str = "one",
+        key: bytes | None = None,
+        headers: Headers = (),
+        if_exists: str = "refuse",
+        dry_run: bool = False,
+        times: int = 0,
+    ) -> Schedule:
+        """Sends a message again and again: by a cron expression in a time zone, or at an interval.
+
+        `cron` has five fields, or six with seconds in front; `zone` is such as Europe/Berlin. `every` is at
+        least a second; it counts from `start`, else from now. `catch_up` says what is done about occurrences
+        that no broker created in time: `none`, `one` (the latest), or `all`. The occurrences belong to the
+        own producer group. A schedule that says the same is left as it is; another one of that name raises
+        `ScheduleExists`, or is changed with `if_exists="replace"`. With `dry_run` nothing is written. The
+        answer has the next `times`, at most 1,000.
+        """
+        return self._run(
+            self._inner.create_schedule(
+                name,
+                topic,
+                body,
+                json=json,
+                cron=cron,
+                zone=zone,
+                every=every,
+                start=start,
+                catch_up=catch_up,
+                key=key,
+                headers=headers,
+                if_exists=if_exists,
+                dry_run=dry_run,
+                times=times,
+            )
+        )
+
+    def schedule(self, name: str, *, times: int = 0) -> Schedule:
+        """A schedule, with its next times. Raises `ScheduleNotFound`."""
+        return self._run(self._inner.schedule(name, times=times))
+
+    def schedules(
+        self, topic: str | None = None, *, limit: int = 100, after: str = ""
+    ) -> list[Schedule]:
+        """The schedules of a topic, or of all, by name; `after` is the last name of the previous page."""
+        return self._run(self._inner.schedules(topic, limit=limit, after=after))
+
+    def pause_schedule(self, name: str) -> Schedule:
+        """Ends the occurrences of a schedule until it is resumed.
+
+        The ones that were created ahead are cancelled, except those of the next second and leased ones.
+        """
+        return self._run(self._inner.pause_schedule(name))
+
+    def resume_schedule(self, name: str) -> Schedule:
+        """Goes on with a paused schedule; the occurrences of the pause are left out."""
+        return self._run(self._inner.resume_schedule(name))
+
+    def delete_schedule(self, name: str) -> bool:
+        """Deletes a schedule, and cancels as `pause_schedule` does; false if there is none."""
+        return self._run(self._inner.delete_schedule(name))
 
     def list_messages(
         self, topic: str, where: Selection = ALL_MESSAGES, *, limit: int = 100, after: str = ""

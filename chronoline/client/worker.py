@@ -30,6 +30,7 @@ from chronoline.client.event_loop import run_here
 from chronoline.client.leases import AsyncLease
 from chronoline.client.sync import Lease
 from chronoline.client.times import Delay, check_count, duration_ms, lease_length_ms
+from chronoline.client.tls import Tls
 from chronoline.core.errors import (
     BrokerUnavailable,
     ChronolineError,
@@ -112,7 +113,7 @@ class Worker:
         address: str | Iterable[str] | None = None,
         *,
         token: str | None = None,
-        tls: bool | str | Path = False,
+        tls: bool | str | Path | Tls = False,
         insecure: bool = False,
         consumer: str | None = None,
         concurrency: int = 16,

@@ -220,6 +220,11 @@ class Delivery:
         return min((each for each in (own_at, backup_at) if each is not None), default=None)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether its own ranges had no more messages when they were asked last."""
+        return self._is_idle
+
+    @property
     def _is_free(self) -> bool:
         """Whether it can be served from its backup ranges."""
         return self._is_idle or not self.ranges

@@ -54,14 +54,22 @@ class TopicPiped(InvalidInput):
     """A pipe fires the topic, which takes no consumers beside it."""
 
 
+class ScheduleNotFound(ChronolineError, LookupError):
+    """There is no such schedule: it was never created, or it was deleted with or without its topic."""
+
+
+class ScheduleExists(ChronolineError):
+    """A schedule of that name exists already."""
+
+
 class Refused(ChronolineError):
     """Some of the batch were refused."""
 
     def __init__(self, outcomes: Sequence[BaseOutcome]) -> None:
         self.outcomes = tuple(outcomes)
         shown = "; ".join(f"{outcome.id!r}: {outcome.reason}" for outcome in self.outcomes[:3])
-        waits = [each.retry_after_ms for each in self.outcomes if each.retry_after_ms is not None]
-        self.retry_after_ms = max(waits, default=None)
+        waits = (outcome.passes_after_ms for outcome in self.outcomes)
+        self.retry_after_ms = max((each for each in waits if each is not None), default=None)
         more = len(self.outcomes) - 3
         super().__init__(f"refused: {shown}" + (f"; and {more} more" if more > 0 else ""))
 

@@ -33,11 +33,14 @@ class Moments(Generic[Item]):
         self._changed.pop(item, None)
         self._planned.pop(item, None)
 
-    def due(self, now_ms: int) -> list[Item]:
-        """The items whose moment has come, in the order of their moments; they count as changed then."""
+    def due(self, now_ms: int, limit: int | None = None) -> list[Item]:
+        """The items whose moment has come, in the order of their moments; they count as changed then.
+
+        Items beyond the limit keep their place before items that become due later.
+        """
         self._plan(now_ms)
         ready: list[Item] = []
-        while self._heap and self._heap[0][0] <= now_ms:
+        while self._heap and self._heap[0][0] <= now_ms and len(ready) != limit:
             moment, _, item = heapq.heappop(self._heap)
             if self._planned.get(item) == moment:
                 del self._planned[item]
@@ -55,10 +58,12 @@ class Moments(Generic[Item]):
     def _plan(self, now_ms: int) -> None:
         changed, self._changed = self._changed, {}
         for item in changed:
-            moment = self._moment_of(item, now_ms)
+            moment, planned = self._moment_of(item, now_ms), self._planned.get(item)
             if moment is None:
                 self._planned.pop(item, None)
-            elif self._planned.get(item) != moment:
+            elif planned is not None and planned <= moment <= now_ms:
+                continue  # it waits since then: "at once" does not send it back to the end
+            elif planned != moment:
                 self._planned[item] = moment
                 self._push(moment, item)
         if len(self._heap) > 2 * len(self._planned) + _SPARE:

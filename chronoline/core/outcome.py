@@ -29,8 +29,8 @@ class Refusal(StrEnum):
     TOO_SOON = "too_soon"
     INVALID = "invalid"
     BUSY = "busy"
-    PAUSED = "paused"
     QUOTA = "quota"
+    PAUSED = "paused"
 
 
 REASONS = {
@@ -50,8 +50,8 @@ REASONS = {
     Refusal.TOO_SOON: "the new time must be at least 10 ms ahead, and an extension not end before the due",
     Refusal.INVALID: "the input is not valid",
     Refusal.BUSY: "another transaction holds the message; nothing was changed. Try again",
-    Refusal.PAUSED: "the topic is paused, so nobody gets its messages",
     Refusal.QUOTA: "the producer group has used up its quota; nothing was changed. Try again later",
+    Refusal.PAUSED: "the topic is paused, so nobody gets its messages",
 }
 
 LEASE_IS_OVER = frozenset(
@@ -80,10 +80,13 @@ class BaseOutcome:
     detail: str = ""
     unknown: bool = False
     """An earlier attempt was not answered, and the store cannot tell whether it was or will be done."""
-    retry_after_ms: int | None = None
-    """When a refused change is worth a repetition, if known."""
     warning: str = ""
-    """What the producer of a created message should know."""
+    """A hint for the producer of a created message."""
+
+    @property
+    def passes_after_ms(self) -> int | None:
+        """When a refused change is worth a repetition, if known."""
+        return None
 
     @property
     def done(self) -> bool:
@@ -105,6 +108,12 @@ class Outcome(BaseOutcome):
     """The time that the change set: the end of the lease, or the new due; 0 where it set none."""
     repeated: bool = False
     """A refused create: the message that has, or had, the id was created with the same digest."""
+    retry_after_ms: int | None = None
+    """When a refused change is worth a repetition, if known."""
+
+    @property
+    def passes_after_ms(self) -> int | None:
+        return self.retry_after_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,9 @@
 """Quotas of producer groups: most messages on a topic's timeline, and most creates a second.
 
 How many messages a group has is counted by the store, up to the quota. Between two counts the broker adds
-what it creates itself, so the estimate is never below the count, and misses only what other brokers created
-since. What was delivered or cancelled shows in the next count. So a create is refused only after a recent
-count: an older one is repeated first.
+what it creates itself, so the estimate is never below the count, and misses only the creates of other brokers
+since. A message that is delivered or cancelled is subtracted by the next count. So a create is refused only
+after a recent count: an older one is repeated first.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class QuotaRefusal:
 
 
 class GroupQuota:
-    """What one producer group has used on one topic, as one broker knows it."""
+    """The use of one producer group on one topic, as one broker knows it."""
 
     def __init__(self) -> None:
         self._bucket: TokenBucket | None = None
@@ -77,7 +77,7 @@ class GroupQuota:
         return (self._counted or 0) + self._created + self._pending
 
     def count_begins(self) -> int:
-        """What `counted` needs to know of the moment at which the store began to count."""
+        """Marks the moment at which the store begins to count, for `counted`."""
         return self._created
 
     def counted(self, count: int, *, most: int, begun: int, took_ms: int, now_ms: int) -> None:

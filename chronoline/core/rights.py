@@ -24,6 +24,8 @@ from functools import lru_cache
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import name_problem
 
+EVERY_TOPIC = "*"
+"""As a topic that is asked for: only a right to all topics allows it, for no other pattern matches a star."""
 _MOST_RIGHTS = 100
 _ANY = "*"
 
@@ -110,8 +112,8 @@ class Rights:
         """Whether an action of this kind is allowed; None stands for any topic or name at all."""
         return self._allows(kind, topic, name)
 
-    def touches(self, topic: str) -> bool:
-        """Whether there is any right to this topic."""
+    def touches(self, topic: str | None = None) -> bool:
+        """Whether there is any right to this topic; None stands for any topic at all."""
         return any(self.allows(kind, topic) for kind in RightKind if _PATTERNS[kind])
 
     def _find(self, kind: RightKind, topic: str | None, name: str | None) -> bool:

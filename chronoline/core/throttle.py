@@ -1,10 +1,9 @@
 """The limits of a topic's deliveries at one broker: a rate, and the messages that are leased at once.
 
 The rate holds for messages as they leave: of a rate of n no second has more than n, at one broker exactly. To
-that end its bucket gains as much less than n as it can hold beyond one token, which is two hundredths of a
-second's worth. Messages are reserved ahead of their due, so the rate bounds the reservations too: no more is
-held than may leave within the time that reservations look ahead. The rest stays available in the store, for
-other brokers.
+that end its bucket gains as much less than n as it can hold beyond one token, a fiftieth of n. Messages are
+reserved ahead of their due, so the rate bounds the reservations too: no more is held than may leave within
+the time that reservations look ahead. The rest stays available in the store, for other brokers.
 
 In a cluster each broker has the part of the limits that its consumers have of the buckets.
 """
@@ -55,7 +54,7 @@ class Throttle:
     def __init__(self, limits: DeliveryLimits, now_ms: int) -> None:
         self._limits = DeliveryLimits()
         self._bucket: TokenBucket | None = None
-        self._burst = 1
+        self._burst = 0.0
         self._per_s = 0.0
         self.set(limits, now_ms)
 
@@ -67,12 +66,12 @@ class Throttle:
         if limits.most_per_s is None:
             self._bucket = None
             return
-        self._burst = max(1, int(limits.most_per_s / _BURSTS_PER_S))
-        self._per_s = limits.most_per_s - (self._burst - 1)
+        self._burst = limits.most_per_s / _BURSTS_PER_S
+        self._per_s = limits.most_per_s - self._burst
         if self._bucket is None:
-            self._bucket = TokenBucket(self._per_s, self._burst)
+            self._bucket = TokenBucket(self._per_s, 1 + self._burst)
         else:
-            self._bucket.set(self._per_s, self._burst, now_ms)
+            self._bucket.set(self._per_s, 1 + self._burst, now_ms)
 
     # Leaving
 

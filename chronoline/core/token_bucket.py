@@ -18,13 +18,13 @@ class TokenBucket:
         self._at_ms: int | None = None
 
     def set(self, per_s: float, most: float, now_ms: int) -> None:
-        """Changes rate and bound from now on. What it holds beyond the bound is lost."""
+        """Changes rate and bound from now on. Tokens beyond the bound are lost."""
         self._tokens = min(self.tokens(now_ms), most)
         self._at_ms = now_ms
         self._per_s, self._most = per_s, most
 
     def tokens(self, now_ms: int) -> float:
-        """What it holds; less than 0 after more was taken than it held."""
+        """The tokens that it holds; less than 0 after more were taken."""
         if self._at_ms is None or now_ms <= self._at_ms:
             return self._tokens
         return min(self._most, self._tokens + (now_ms - self._at_ms) * self._per_s / 1000)

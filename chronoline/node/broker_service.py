@@ -24,7 +24,9 @@ from chronoline.broker.grpc.server import GrpcEdge
 from chronoline.broker.limits import Limits
 from chronoline.broker.loaders import Loaders
 from chronoline.broker.metrics import BrokerMetrics, Sample
+from chronoline.broker.occurrences import Occurrences
 from chronoline.broker.overseer import LoadMeter, Overseer
+from chronoline.broker.schedules import Schedules
 from chronoline.broker.shares import LocalShares, ShareFactory
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.store_watch import StoreWatch
@@ -54,6 +56,7 @@ from chronoline.stores.contract import Store
 from chronoline.stores.purge_pace import PurgePace
 
 if TYPE_CHECKING:
+    from chronoline.broker.http.console_mount import ConsoleFactory
     from chronoline.broker.http.server import HttpEdge
 
 logger = logging.getLogger(__name__)
@@ -87,6 +90,7 @@ class BrokerService(AsyncService):
         shares: ShareFactory | None = None,
         coordination: Coordination | None = None,
         member: MemberOptions | None = None,
+        console: ConsoleFactory | None = None,
         quotas: GroupOverrides | None = None,
     ) -> None:
         """Port 0 picks a free port. Without `http_address` there is no HTTP.
@@ -95,6 +99,7 @@ class BrokerService(AsyncService):
         Without `calls` the targets of topics are called with the defaults, on loopback too. `admission` is
         given by a caller that has other services in the same process. `coordination` is where
         it meets other brokers; it is started and stopped with this broker. Without it the broker is alone.
+        `console` makes the pages for browsers; without it there are none.
         `shares` makes the source of the shares of a topic's consumers; without it they follow from the
         agreement of the brokers, or, in a broker that is alone, from its own consumers. `quotas` replace
         those of topics for some producer groups.
@@ -113,6 +118,7 @@ class BrokerService(AsyncService):
         self._pace = PurgePace(upkeep_every_s)
         self._admission = admission or self._limits.admission()
         self._coordination = coordination
+        self._console = console
         self.agreement: Agreement | None = None
         """With other brokers; None for one that is alone."""
         self._load = LoadMeter(time.monotonic(), time.process_time())
@@ -180,6 +186,9 @@ class BrokerService(AsyncService):
             access, topics, loaders, self._clock, self.metrics, overrides=self._quotas
         )
         self._exits.push_async_callback(carrier.stop)
+        occurrences = Occurrences(
+            access, gate, self.metrics, name_of=topics.name_of, turn=overseer.turn
+        )
         clocks = ClusterClocks(member, self._clock, bound_ms=self._limits.clock_bound_ms)
         await self._exits.enter_async_context(clocks)
         self.parts = BrokerContext(
@@ -194,6 +203,7 @@ class BrokerService(AsyncService):
             topics=topics,
             loaders=loaders,
             carrier=carrier,
+            schedules=Schedules(access, topics, occurrences),
             gate=gate,
             degradation=Degradations(access, gate),
             clock=self._clock,
@@ -219,7 +229,8 @@ class BrokerService(AsyncService):
                 lambda: list(
                     {each.topic.uid: each.topic for each in loaders.subscriptions}.values()
                 ),
-                topic_watch.noticed,
+                topics_noticed=topic_watch.noticed,
+                schedules_changed=occurrences.changed,
             )
         )
         # After the watch, so that nothing is missed in between.
@@ -232,6 +243,7 @@ class BrokerService(AsyncService):
             calls = TargetPolicy(caller=caller)
         if "carrier" in self._options.roles:
             await self._exits.enter_async_context(Targets(self.parts, calls))
+            await self._exits.enter_async_context(occurrences)
         self.metrics.watch(self._samples)
         await self._listen(self.parts)
         self._describe()
@@ -252,6 +264,7 @@ class BrokerService(AsyncService):
     def _clock_moved(self) -> None:
         assert self.parts is not None
         self.parts.loaders.moved()
+        self.parts.schedules.clock_moved()
         if self.agreement is not None:
             self.agreement.moved()
 
@@ -272,7 +285,7 @@ class BrokerService(AsyncService):
         from chronoline.broker.http.server import HttpEdge  # noqa: PLC0415
 
         host, port = self._http_address
-        return HttpEdge(parts, self._door, host=host, port=port)
+        return HttpEdge(parts, self._door, host=host, port=port, console=self._console)
 
     async def _stop(self) -> None:
         """Stops leasing, answers requests under way, and disconnects streams."""
@@ -370,7 +383,9 @@ class BrokerService(AsyncService):
         yield "broker_under_way_bytes", (), self._admission.under_way_bytes
         for resource, count in SHORTAGES.counted.items():
             yield "broker_shortages_count", (resource,), count
-        found = (*self.parts.degradation.current, *self.parts.degradation.notices)
+        current = self.parts.degradation.current
+        yield "broker_ready", (), float(not current)
+        found = (*current, *self.parts.degradation.notices)
         degraded = {each.type for each in found}
         for kind in DegradationType:
             yield "broker_degradation_state", (kind.value, ""), float(kind in degraded)
@@ -383,6 +398,7 @@ class BrokerService(AsyncService):
         sessions = () if self.grpc is None else self.grpc.sessions
         producers = (each for each in sessions if isinstance(each, ProducerClientStream))
         names = sorted(each.name for each in producers if each.throttle.is_failing)
+        names += [] if self.http is None else self.http.throttled_producers
         if names:
             words = f"most requests of {len(names)} producers fail, which are throttled"
             shown = ", ".join(names[:_MOST_NAMES])

@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from logging.handlers import WatchedFileHandler
 from typing import Any
 
+from chronoline.core.errors import InvalidInput
 from chronoline.node.settings import NodeSettings
+from chronoline.runtime import audit
 from chronoline.runtime.timestamps import show_moment
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -29,6 +32,30 @@ def log_to_stderr(settings: NodeSettings) -> None:
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.captureWarnings(True)
     logging.getLogger("chronoline").setLevel(settings.log_level.upper())
+    audit_to_file(settings)
+
+
+def audit_to_file(settings: NodeSettings) -> None:
+    """Writes the audit trail to its file, if there is one. Raises `InvalidInput` if that cannot be written.
+
+    The file is opened anew after a program has rotated it.
+    """
+    trail = audit.logger
+    trail.setLevel(logging.INFO)  # whatever the level of other lines
+    for handler in trail.handlers[:]:
+        if isinstance(handler, WatchedFileHandler):  # of other settings
+            trail.removeHandler(handler)
+            handler.close()
+    if settings.audit_file is None:
+        return
+    try:
+        handler = WatchedFileHandler(settings.audit_file, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(
+            f"audit_file {settings.audit_file!r} cannot be written: {error.strerror or error}"
+        ) from None
+    handler.setFormatter(JsonLines())
+    trail.addHandler(handler)
 
 
 class JsonLines(logging.Formatter):

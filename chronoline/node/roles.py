@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,14 @@ from chronoline.callbacks.signature import Signer
 from chronoline.coordination.factory import open_coordination
 from chronoline.core.errors import InvalidInput
 from chronoline.node.settings import NodeSettings
+from chronoline.runtime import audit
 from chronoline.runtime.admission import Admission
 from chronoline.runtime.descriptors import limit
 from chronoline.runtime.tls import client_context
 from chronoline.stores.contract import Store
 
 if TYPE_CHECKING:
+    from chronoline.broker.http.console_mount import ConsoleFactory
     from chronoline.node.timer_service import ServiceOptions, TimerService
 
 logger = logging.getLogger(__name__)
@@ -39,14 +42,23 @@ async def start_roles(
     limits, calls = _limits(settings)
     admission = limits.admission()
     caller = await exits.enter_async_context(_caller(settings, calls))
+    timers: TimerService | None = None
     if settings.has_timers:
         options = replace(
             _timer_options(settings, door), admission=admission, connections=limits.connections
         )
-        where["timers"] = await _start_timers(settings, options, door, exits, caller)
+        timers = await _start_timers(settings, options, door, exits, caller)
+        where["timers"] = f"{door.scheme}://{settings.timers_listener.at(timers.port)}"
     if store is not None:
         where |= await _start_broker(
-            settings, store, door, exits, caller, limits=limits, admission=admission
+            settings,
+            store,
+            door,
+            exits,
+            caller,
+            limits=limits,
+            admission=admission,
+            timers=timers,
         )
     return where
 
@@ -92,6 +104,7 @@ async def _start_broker(
     *,
     limits: Limits,
     admission: Admission,
+    timers: TimerService | None,
 ) -> dict[str, str]:
     # Without these imports a node for timers alone starts in two thirds of the time.
     from chronoline.broker.metrics import BrokerMetrics  # noqa: PLC0415
@@ -124,6 +137,7 @@ async def _start_broker(
         ),
         coordination=open_coordination(settings.coordination) if settings.is_clustered else None,
         member=_member(settings),
+        console=_console(settings, timers),
         quotas=settings.quotas.overrides(),
     )
     await exits.enter_async_context(service)
@@ -132,6 +146,19 @@ async def _start_broker(
     if http is not None and service.http is not None:
         where["http"] = f"{door.scheme}://{http.at(service.http.port)}"
     return where
+
+
+def _console(settings: NodeSettings, timers: TimerService | None) -> ConsoleFactory | None:
+    if not settings.console or settings.http_listener is None:
+        return None
+    from chronoline.console.app import Console  # noqa: PLC0415 - as in `_start_broker`
+
+    return partial(
+        Console,
+        logs=settings.logs,
+        timers=None if timers is None else timers.node,
+        resync=None if timers is None else timers.resync,
+    )
 
 
 def _member(settings: NodeSettings) -> MemberOptions:
@@ -154,7 +181,7 @@ async def _start_timers(
     door: Door,
     exits: AsyncExitStack,
     caller: Caller,
-) -> str:
+) -> TimerService:
     """SIGHUP reads the list of nodes again, SIGUSR1 resyncs."""
     # Without these imports a broker without timers starts faster.
     from chronoline.node.timer_auth import request_check  # noqa: PLC0415
@@ -173,7 +200,7 @@ async def _start_timers(
     loop.add_signal_handler(signal.SIGHUP, on_signal, _reload)
     loop.add_signal_handler(signal.SIGUSR1, on_signal, _resync)
     await exits.enter_async_context(service)
-    return f"{door.scheme}://{listener.at(service.port)}"
+    return service
 
 
 def _timer_options(settings: NodeSettings, door: Door) -> ServiceOptions:
@@ -201,7 +228,7 @@ def _timer_options(settings: NodeSettings, door: Door) -> ServiceOptions:
         insecure=settings.insecure,
         labels={"cluster": settings.cluster, **settings.tags},
         tls=door.ssl_context(),
-        peer_tls=None if door.tls is None else client_context(_path(replication.ca)),
+        peer_tls=None if door.tls is None else client_context(_path(replication.ca), door.tls),
         peer_headers={}
         if token is None
         else {"Authorization": f"Bearer {token.get_secret_value()}"},
@@ -220,6 +247,7 @@ def _path(text: str | None) -> Path | None:
 
 
 async def _reload(service: TimerService) -> None:
+    audit.local("timers_reload", "SIGHUP")
     try:
         await service.reload()
     except InvalidInput as error:
@@ -227,6 +255,7 @@ async def _reload(service: TimerService) -> None:
 
 
 async def _resync(service: TimerService) -> None:
+    audit.local("timers_resync", "SIGUSR1")
     assert service.resync is not None
     progress = await service.resync.run()
     logger.info(

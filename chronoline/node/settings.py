@@ -189,6 +189,14 @@ def _hosts(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _key_set(place: str | None) -> str | None:
+    if place is not None and "://" in place and not place.startswith("https://"):
+        raise ValueError(
+            "must be a file or an https:// URL: others could change the keys on the way"
+        )
+    return place
+
+
 def _networks(texts: tuple[str, ...]) -> tuple[str, ...]:
     for text in texts:
         try:
@@ -267,6 +275,23 @@ class ReplicationTable(SettingsTable):
     """A PEM file: the authority of the others' certificates, if the system does not trust it."""
 
 
+class JwtTable(SettingsTable):
+    """JSON Web Tokens of an issuer, which a node accepts beside its own tokens."""
+
+    keys: Annotated[OptionalText, AfterValidator(_key_set)] = None
+    """The issuer's public keys (JWKS): a file, or an https URL. Without it, no JWT is accepted."""
+    issuer: OptionalText = None
+    """The claim `iss` of its tokens."""
+    audience: OptionalText = None
+    """The claim `aud` of tokens for this node."""
+    rights_claim: str = Field(default="chronoline", min_length=1)
+    """The claim with the rights: a list, or a text with spaces between them, such as `scope`."""
+    leeway_ms: DurationMs = Field(default=30_000, ge=0, le=10 * 60_000)
+    """How far the clocks of issuer and node may differ."""
+    ca: OptionalText = None
+    """A PEM file: the authority of the URL's certificate, if the system does not trust it."""
+
+
 class CallbacksTable(SettingsTable):
     """Calls to URLs of timers and of topics with a target."""
 
@@ -302,6 +327,7 @@ class NodeSettings(Settings):
         "quotas": QuotasTable,
         "replication": ReplicationTable,
         "callbacks": CallbacksTable,
+        "jwt": JwtTable,
     }
 
     data: Annotated[Path, BeforeValidator(_folder)] = Path(DEFAULT_DATA)
@@ -340,17 +366,28 @@ class NodeSettings(Settings):
     quotas: QuotasTable = QuotasTable()
     replication: ReplicationTable = ReplicationTable()
     callbacks: CallbacksTable = CallbacksTable()
+    jwt: JwtTable = JwtTable()
     tls_certificate: OptionalText = None
     """A PEM file: the certificate and its chain."""
     tls_key: OptionalText = None
     """A PEM file: the certificate's key."""
+    tls_client_ca: OptionalText = None
+    """A PEM file: the authority of clients. With it, clients are asked for a certificate."""
+    tls_client_certificates: Literal["required", "optional"] = "required"
+    """With `tls_client_ca`: whether a client without a certificate may connect to HTTP and timers."""
     insecure: bool = False
     """Allows other machines to reach the node without TLS and without a token."""
     allowed_hosts: Annotated[Listed, AfterValidator(_hosts)] = ()
     """Host names besides localhost that a node on loopback accepts over HTTP without a token."""
+    console: bool = True
+    """Serves the pages for browsers at /console."""
+    logs: Listed = ()
+    """Logs that the console shows: folders or URLs."""
     clock: Literal["system", "store"] = "system"
     """The clock of the broker: the machine's, or the store's, which the broker then follows."""
     log_format: Literal["text", "json"] = "text"
+    audit_file: OptionalText = None
+    """A file to which the audit trail is written too, one JSON object in each line."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     traces: Annotated[OptionalText, AfterValidator(_collector)] = None
     """The URL of a collector that takes OpenTelemetry's spans over gRPC (OTLP). None: none are sent."""
@@ -470,6 +507,21 @@ def _tls_problem(missing: str, given: str) -> Rule:
     return Rule((missing, given), problem)
 
 
+def _client_ca_problem(settings: NodeSettings) -> str | None:
+    if settings.tls_client_ca is None or settings.tls_certificate is not None:
+        return None
+    return "needs tls_certificate and tls_key: clients show certificates over TLS alone"
+
+
+def _jwt_problem(name: str) -> Callable[[NodeSettings], str | None]:
+    def problem(settings: NodeSettings) -> str | None:
+        if settings.jwt.keys is None or getattr(settings.jwt, name) is not None:
+            return None
+        return "is missing; with jwt.keys it says which tokens of the issuer are for this node"
+
+    return problem
+
+
 def _address_problem(
     name: str, other: str, *, applies: Callable[[NodeSettings], bool] = lambda _: True
 ) -> Rule:
@@ -548,6 +600,9 @@ _RULES = (
     Rule(("session_margin_ms", "session_ttl_ms"), _margin_problem),
     _tls_problem("tls_certificate", "tls_key"),
     _tls_problem("tls_key", "tls_certificate"),
+    Rule(("tls_client_ca", "tls_certificate"), _client_ca_problem),
+    Rule(("jwt.issuer", "jwt.keys"), _jwt_problem("issuer")),
+    Rule(("jwt.audience", "jwt.keys"), _jwt_problem("audience")),
     _address_problem("http", "grpc"),
     _address_problem("timers", "grpc", applies=_has_both),
     _address_problem("timers", "http", applies=_has_both),

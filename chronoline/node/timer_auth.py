@@ -7,10 +7,12 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from chronoline.broker.auth import Door
+from chronoline.broker.auth import Door, Shown
 from chronoline.core.addresses import is_loopback
-from chronoline.core.errors import InvalidInput
-from chronoline.core.rights import RightKind
+from chronoline.core.errors import BrokerUnavailable, InvalidInput
+from chronoline.core.rights import EVERY_TOPIC, RightKind
+from chronoline.runtime import audit
+from chronoline.runtime.tls import certificate_names
 from chronoline.timers.http.responses import HttpRefusal
 from chronoline.timers.http.server import RequestArea
 
@@ -28,8 +30,8 @@ def request_check(door: Door, host: str) -> Callable[[web.BaseRequest, RequestAr
 
     def check(request: web.BaseRequest, area: RequestArea) -> None:
         try:
-            asks, principal = door.asks, door.principal(request.headers.get("Authorization", ""))
-        except InvalidInput as error:  # the tokens cannot be read
+            asks, principal = door.asks, door.principal(_shown(request))
+        except (InvalidInput, BrokerUnavailable) as error:  # the tokens or keys cannot be read
             raise HttpRefusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
         if principal is None:
             raise HttpRefusal(
@@ -37,17 +39,26 @@ def request_check(door: Door, host: str) -> Callable[[web.BaseRequest, RequestAr
                 "a token is needed: Authorization: Bearer …, as `chronoline token create` printed it",
                 {"WWW-Authenticate": "Bearer"},
             )
+        audit.by(principal.who)
         kind = _RIGHTS[area]
-        if not principal.may(kind):
+        # A node's timers belong to no topic, so a right to some topics is none to them.
+        if not principal.may(kind, EVERY_TOPIC):
             raise HttpRefusal(
                 HTTPStatus.FORBIDDEN,
-                f"the token {principal.name!r} does not have the right {kind}: "
+                f"the {principal.kind} {principal.name!r} does not have the right {kind}: "
                 f"`chronoline token create NAME --right {kind}` makes one that has",
             )
         if on_loopback and not asks:
             _check_web_page(door, request)
 
     return check
+
+
+def _shown(request: web.BaseRequest) -> Shown:
+    certificate = (
+        None if request.transport is None else request.transport.get_extra_info("peercert")
+    )
+    return Shown(request.headers.get("Authorization", ""), certificate_names(certificate))
 
 
 def _check_web_page(door: Door, request: web.BaseRequest) -> None:

@@ -104,6 +104,7 @@ class TimerService(AsyncService):
         self.port = options.port
         self.is_started = False
         self.node: TimerNode | None = None
+        self.edge: TimersEdge | None = None
         self.resync: Resync | None = None
 
     @property
@@ -164,7 +165,7 @@ class TimerService(AsyncService):
         self._exits.push_async_callback(node.stop)
         metrics.watch(self._gauges)
         self.resync = Resync(node)
-        edge = TimersEdge(
+        self.edge = TimersEdge(
             node,
             self.resync,
             reload=self.reload,
@@ -172,7 +173,7 @@ class TimerService(AsyncService):
             most_timers=options.most_timers,
             admission=self._admission,
         )
-        await self._listen(edge)
+        await self._listen(self.edge)
         await node.see(membership)
         await start_from_journal(node)
         self.is_started = True
@@ -205,7 +206,12 @@ class TimerService(AsyncService):
         return journal
 
     async def _listen(self, edge: TimersEdge) -> None:
-        server = web.Server(edge.handle, access_log=None, keepalive_timeout=_KEEP_ALIVE_S)
+        server = web.Server(
+            edge.handle,
+            access_log=None,
+            keepalive_timeout=_KEEP_ALIVE_S,
+            auto_decompress=False,  # a few bytes could become gigabytes; encoded bodies are refused
+        )
         runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=_STOP_PATIENCE_S)
         await runner.setup()
         self._exits.push_async_callback(runner.cleanup)

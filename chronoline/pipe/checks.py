@@ -25,7 +25,7 @@ from chronoline.stores.factory import open_store
 _OLDEST_JAVA = 17
 
 
-class _Bearable(ChronolineError):
+class Bearable(ChronolineError):
     """A problem that does not stop a running pipe."""
 
 
@@ -40,7 +40,7 @@ class Finding(NamedTuple):
 def check_pipe(settings: PipeSettings, slots: Callable[[], str]) -> Iterator[Finding]:
     """Checks all parts, and yields one finding for each; `slots` checks Spark."""
     yield from _check_places(settings)
-    java = _try("Java", _check_java)
+    java = _try("Java", check_java)
     yield java
     yield _try("Spark", slots) if java.fine else Finding("Spark", "not tried: it needs Java", False)
 
@@ -48,16 +48,16 @@ def check_pipe(settings: PipeSettings, slots: Callable[[], str]) -> Iterator[Fin
 def check_before_spark(settings: PipeSettings) -> Iterator[Finding]:
     """Runs the checks that take about a second: Spark takes many to start."""
     yield from _check_places(settings)
-    yield _try("Java", _check_java)
+    yield _try("Java", check_java)
 
 
 def _check_places(settings: PipeSettings) -> Iterator[Finding]:
     yield _try("store", lambda: _check_store(settings))
-    yield _try("input", lambda: _check_input(settings))
-    yield _try("output", lambda: _check_output(settings, settings.output))
+    yield _try("input", lambda: check_input(settings))
+    yield _try("output", lambda: check_output(settings, settings.output))
     if settings.dead_letters is not None:
         dead_letters = settings.dead_letters
-        yield _try("dead letters", lambda: _check_output(settings, dead_letters))
+        yield _try("dead letters", lambda: check_output(settings, dead_letters))
     else:
         yield Finding("dead letters", "no topic is set: they are kept in the store", True)
 
@@ -66,7 +66,7 @@ def _try(part: str, check: Callable[[], str]) -> Finding:
     try:
         return Finding(part, check(), True)
     except ChronolineError as error:
-        return Finding(part, str(error), False, isinstance(error, _Bearable))
+        return Finding(part, str(error), False, isinstance(error, Bearable))
 
 
 # The store
@@ -88,7 +88,7 @@ def _check_store(settings: PipeSettings) -> str:
         clock = ClockOffset("the store", store.clock_ms, bound_ms=settings.clock_bound_ms)
         offset_ms = clock.measure()
         if clock.bad:
-            raise _Bearable(clock.words(offset_ms))
+            raise Bearable(clock.words(offset_ms))
         return "can be read and written" + (f", clock {offset_ms:+} ms" if offset_ms else "")
 
 
@@ -103,7 +103,7 @@ def _creatable(file: Path) -> str:
 # Topics
 
 
-def _check_input(settings: PipeSettings) -> str:
+def check_input(settings: PipeSettings) -> str:
     check_log(settings.input)
     with open_input(settings.input, settings.name) as source:
         count = len(source.partitions())
@@ -113,14 +113,14 @@ def _check_input(settings: PipeSettings) -> str:
     return f"{settings.input.topic!r} has {count} {'partition' if count == 1 else 'partitions'}"
 
 
-def _check_output(settings: PipeSettings, place: Place) -> str:
+def check_output(settings: PipeSettings, place: Place) -> str:
     check_log(place)
     if place.kind == "kafka":
         _check_rights(place, read=False)
     try:
         open_output(place, delivery_timeout_ms=settings.delivery_timeout_ms).close()
     except StoreUnavailable as error:
-        raise _Bearable(str(error)) from error
+        raise Bearable(str(error)) from error
     return f"{place.topic!r} is there"
 
 
@@ -137,7 +137,7 @@ def _check_rights(place: Place, *, read: bool) -> None:
     except KafkaUnavailable as error:
         if read:
             raise
-        raise _Bearable(str(error)) from error
+        raise Bearable(str(error)) from error
     if (rights.may_read if read else rights.may_write) is False:
         what = "read" if read else "write"
         raise InvalidInput(f"this user may not {what} the Kafka topic {place.topic!r}: grant it")
@@ -146,7 +146,7 @@ def _check_rights(place: Place, *, read: bool) -> None:
 # Java
 
 
-def _check_java() -> str:
+def check_java() -> str:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if java is None or not Path(java).exists():

@@ -190,7 +190,7 @@ class _LaneTurn:
         try:
             self._receipts.close(0 if self.is_stopping else COLLECT_AFTER_S)
         except RECEIPT_ERRORS as error:
-            logger.warning("receipts of %s remain in journals for now: %s", self._task.name, error)
+            logger.warning("receipts of %s are not written yet: %s", self._task.name, error)
 
     def _asked(self) -> bool:
         self._moved_s = time.monotonic()

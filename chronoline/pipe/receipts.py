@@ -9,8 +9,8 @@ to be readable. It holds a lock on the journal, which the system releases when t
 minute the journals without a lock become one Parquet file, which gets its visible name when it is complete,
 and are deleted. A kill between these two steps repeats receipts: id and version tell them apart.
 
-A write that fails is repeated: the rows wait in memory, up to a bound, and are written with later ones or at
-the end of the task.
+A write that fails is repeated: the rows wait in memory, up to a bound, and are written with later ones, at
+the end of the task, or by a later task of the same process.
 
 Journals lie in the folder itself, or in the temporary folder of the machine if the receipts go to an object
 store, which cannot append: then the receipts of the last minute are lost with the machine.
@@ -63,6 +63,8 @@ COLLECT_AFTER_S = 60.0
 """Journals become a Parquet file when the oldest has this age."""
 _MOST_UNWRITTEN = 100_000
 """The most rows that wait for a folder that cannot be written; further ones are lost."""
+_left: dict[str, list[pa.RecordBatch]] = {}
+"""The rows that ended tasks of this process could not write, by URL; the next task that writes takes them."""
 _RETRY_S = 1.0
 _MOST_JOURNALS = 200
 """The most journals of one Parquet file: each is open until the file is complete."""
@@ -180,6 +182,7 @@ class Receipts(Closable):
             threading.Thread(
                 target=self._collect_beside, name="chronoline-receipts", daemon=True
             ).start()
+        self._take_left()
         self._keep(as_batch(fired, node))
         if time.monotonic() < self._retry_at_s:
             return
@@ -200,6 +203,10 @@ class Receipts(Closable):
         self._unwritten.append(batch)
         self._unwritten_rows += batch.num_rows
 
+    def _take_left(self) -> None:
+        for batch in _left.pop(self._url, ()):
+            self._keep(batch)
+
     def _write_kept(self) -> None:
         while self._unwritten:
             if self._journal is None:
@@ -212,11 +219,21 @@ class Receipts(Closable):
             self._unwritten_rows -= self._unwritten.pop(0).num_rows
 
     def close(self, after_s: float = COLLECT_AFTER_S) -> None:
-        """Writes what is left, closes the journal, and collects if it is time."""
+        """Writes what is left, closes the journal, and collects if it is time.
+
+        With 0 there is no later task, and what cannot be written is lost.
+        """
+        self._take_left()
         try:
             self._write_kept()
         except RECEIPT_ERRORS:
-            logger.error("%d receipts are lost: they could not be written", self._unwritten_rows)
+            if after_s:
+                _left[self._url] = self._unwritten
+            else:
+                logger.error(
+                    "%d receipts are lost: they could not be written", self._unwritten_rows
+                )
+            self._unwritten, self._unwritten_rows = [], 0
             raise
         finally:
             self._close_journal()

@@ -198,7 +198,7 @@ class PipeSettings(Settings):
         default=DEFAULT_RESERVE_AHEAD_MS, ge=1, le=MAX_RESERVE_AHEAD_MS
     )
     """A message is reserved this long before it is due, so that the write is over at the due time."""
-    window_ms: DurationMs = Field(default=4_000, ge=10, le=3_600_000)
+    window_ms: DurationMs = Field(default=60_000, ge=10, le=3_600_000)
     """The time for which a Spark task fires before the next takes over."""
     lanes: Whole = Field(default=2, ge=1, le=16)
     """Queries that take turns: the task of the next window is ready before the current one ends."""
@@ -452,7 +452,6 @@ def topic_settings(settings: PipeSettings) -> TopicSettings:
     """The settings of a pipe's timeline. Without `dedupe`, an id is free again when it has fired."""
     return TopicSettings(
         buckets=settings.buckets,
-        window_ms=settings.window_ms,
         dedupe_ms=settings.dedupe_ms,
         largest_body_bytes=settings.largest_value_bytes,
     )
@@ -460,6 +459,12 @@ def topic_settings(settings: PipeSettings) -> TopicSettings:
 
 def fixed_problem(settings: PipeSettings, topic: Topic) -> str | None:
     """Describes the first setting that differs from an existing timeline and is fixed there."""
+    for limit in ("most_per_s", "most_in_flight"):
+        if (most := getattr(topic.settings, limit)) is not None:
+            return (
+                f"the timeline {topic.name!r} has {limit} = {most}, which brokers keep and a pipe does not: "
+                "name another pipe"
+            )
     if topic.settings.target is not None:
         return (
             f"the timeline {topic.name!r} has a target, which gets its messages; name another pipe"

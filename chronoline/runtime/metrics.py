@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import math
 import shutil
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
@@ -19,7 +23,7 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     Metric,
 )
-from prometheus_client.exposition import start_http_server
+from prometheus_client.exposition import make_wsgi_app
 from prometheus_client.registry import Collector
 
 from chronoline.core.errors import InvalidInput
@@ -29,6 +33,9 @@ from chronoline.runtime.service import Closable
 LATENESS_BOUNDS_S = tuple(bound / 1000 for bound in LATENESS_BOUNDS_MS)
 """The buckets of every histogram of lateness."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MOST_SCRAPES = 16
+"""The most connections of a metrics server at a time."""
+_PATIENCE_S = 10.0
 _VALUE_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
@@ -108,6 +115,46 @@ def _labels(labels: Mapping[str, str]) -> str:
     return "{" + ",".join(pairs) + "}"
 
 
+class _QuietHandler(WSGIRequestHandler):
+    timeout = _PATIENCE_S
+
+    def log_message(self, *_: object) -> None:
+        """Scrapes are not logged."""
+
+
+class _BoundedServer(ThreadingMixIn, WSGIServer):
+    """A thread for each connection, of which there are few: a new one ends the one that is open longest.
+
+    A connection that sends nothing ends by itself after a time.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._lock = threading.Lock()
+        self._open: dict[socket.socket, None] = {}  # the first is open longest
+        super().__init__((host, port), _QuietHandler)
+        self.set_app(make_wsgi_app(registry))
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._open[request] = None
+            beyond = list(self._open)[:-MOST_SCRAPES]
+        for each in beyond:
+            with suppress(OSError):  # it has ended by itself
+                each.shutdown(socket.SHUT_RDWR)  # its thread sees the end, and closes it
+        if len(beyond) > MOST_SCRAPES:  # the threads do not keep up
+            self.shutdown_request(request)
+        else:
+            super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+
 class MetricsServer(Closable):
     """Serves a collector over HTTP at an address, in a thread, until it is closed."""
 
@@ -115,12 +162,14 @@ class MetricsServer(Closable):
         registry = CollectorRegistry(auto_describe=False)
         registry.register(collector)
         try:
-            self._server, self._thread = start_http_server(port, host, registry)
+            self._server = _BoundedServer(host, port, registry)
         except OSError as error:
             raise InvalidInput(
                 f"metrics cannot be served at {host}:{port}: {error}; choose another port"
             ) from error
         self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
 
     @property
     def port(self) -> int:

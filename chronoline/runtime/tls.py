@@ -1,20 +1,104 @@
-"""TLS: contexts of clients, and files in PEM."""
+"""TLS: contexts of clients and servers, made anew when their files change, and names in certificates."""
 
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from chronoline.core.errors import InvalidInput
+from chronoline.runtime.watched_files import WatchedFiles
+
+ClientCertificates = Literal["required", "optional"]
 
 
-def client_context(authority: Path | None) -> ssl.SSLContext:
-    """A context that trusts an authority (PEM), or without one those of the system."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """A certificate with its chain, and its key, as PEM files."""
+
+    certificate: Path
+    key: Path
+
+
+class ReloadedContext(ssl.SSLContext):
+    """A context that is made anew when its files have changed; each handshake uses the latest one.
+
+    Servers and clients keep the context that they were given, so this one stands for the others.
+    """
+
+    _latest: Callable[[], ssl.SSLContext]
+
+    @classmethod
+    def of(cls, latest: Callable[[], ssl.SSLContext], *, is_server: bool) -> ReloadedContext:
+        context = cls(ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT)
+        context._latest = latest
+        return context
+
+    def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:
+        return self._latest().wrap_bio(*given, **named)
+
+    def wrap_socket(self, *given: Any, **named: Any) -> ssl.SSLSocket:
+        return self._latest().wrap_socket(*given, **named)
+
+
+def client_context(authority: Path | None, identity: Identity | None = None) -> ssl.SSLContext:
+    """A context that trusts an authority (PEM), or without one those of the system.
+
+    With an identity it shows a certificate to servers that ask for one.
+    """
+    if identity is None:
+        return _client_context(authority, None)
+    files = [identity.certificate, identity.key, *([] if authority is None else [authority])]
+    watched = WatchedFiles(
+        "certificate of this client", files, lambda: _client_context(authority, identity)
+    )
+    return ReloadedContext.of(watched.current, is_server=False)
+
+
+def _client_context(authority: Path | None, identity: Identity | None) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=authority)
+        context = ssl.create_default_context(cafile=authority)
     except OSError as error:
         raise InvalidInput(
             f"{str(authority)!r} is no certificate in PEM: {error.strerror or error}"
+        ) from None
+    if identity is not None:
+        load_identity(context, identity)
+    return context
+
+
+def server_context(
+    identity: Identity, client_ca: Path | None, client_certificates: ClientCertificates
+) -> ssl.SSLContext:
+    """The context of a server. With `client_ca` it asks clients for a certificate of that authority."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    load_identity(context, identity)
+    if client_ca is not None:
+        try:
+            context.load_verify_locations(cafile=client_ca)
+        except OSError as error:
+            raise InvalidInput(
+                f"{str(client_ca)!r} is no certificate in PEM: {error.strerror or error}"
+            ) from None
+        is_required = client_certificates == "required"
+        context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
+        # A ticket would let a client in whose certificate has expired since.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+    return context
+
+
+def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
+    """Raises `InvalidInput` if the files are no certificate with its key."""
+    try:
+        # An encrypted key fails at once, instead of asking the terminal for its password.
+        context.load_cert_chain(identity.certificate, identity.key, password=lambda: "")
+    except OSError as error:
+        raise InvalidInput(
+            f"{str(identity.certificate)!r} and {str(identity.key)!r} are not a certificate and its key "
+            f"in PEM: {error.strerror or error}"
         ) from None
 
 
@@ -24,3 +108,43 @@ def read_pem(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise InvalidInput(f"{str(path)!r} cannot be read: {error.strerror}") from None
+
+
+# Names
+
+
+def certificate_names(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The names of a certificate that was checked, as `getpeercert` gives it: common name, URIs, hosts.
+
+    Only these kinds count: in others, such as e-mail addresses, authorities put what a user has typed.
+    """
+    if not certificate:
+        return ()
+    subject = [
+        value
+        for part in certificate.get("subject", ())
+        for name, value in part
+        if name == "commonName"
+    ]
+    others = certificate.get("subjectAltName", ())
+    return _distinct(
+        [
+            *subject,
+            *(value for kind, value in others if kind == "URI"),
+            *(value for kind, value in others if kind == "DNS"),
+        ]
+    )
+
+
+def grpc_certificate_names(properties: Mapping[str, Iterable[bytes]]) -> tuple[str, ...]:
+    """The same, of the authentication context of a gRPC call."""
+    found = [
+        each.decode("utf-8", "replace")
+        for name in ("x509_common_name", "x509_uri", "x509_dns")
+        for each in properties.get(name, ())
+    ]
+    return _distinct(found)
+
+
+def _distinct(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in names if name))

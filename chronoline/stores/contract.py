@@ -57,6 +57,7 @@ from chronoline.runtime.service import Closable
 from chronoline.stores.checks import check_name, check_time
 from chronoline.stores.inputs import InputAccount, InputClaim, Intake, TakenIn
 from chronoline.stores.members import Member
+from chronoline.stores.schedules import ScheduleStore
 
 Result = TypeVar("Result")
 IfExists = Literal["refuse", "replace"]
@@ -146,6 +147,8 @@ class Notice:
     """Instead of a change: a consumer's name has a new session. Others of that name have lost it."""
     topic_changed: bool = False
     """Instead of a change of messages: the topic was paused or resumed, or its settings were changed."""
+    schedules: bool = False
+    """Instead of a change: a schedule was created or changed, and may be next."""
 
 
 class StoredRow(NamedTuple):
@@ -185,7 +188,7 @@ class Watch(Closable):
         """Ends a `wait` and frees the watch's resources. May be called twice."""
 
 
-class Store(Closable):
+class Store(ScheduleStore, Closable):
     """Durable messages with a due time. Obtained from `chronoline.store.open_store(url)`."""
 
     capabilities: Capabilities

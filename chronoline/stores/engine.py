@@ -16,6 +16,7 @@ from chronoline.core.change import Change
 from chronoline.core.expiry import DeathReason
 from chronoline.core.message import DeadLetter, Header, Message, NewMessage
 from chronoline.core.ranges import BucketRange
+from chronoline.core.schedule import Schedule
 from chronoline.core.topic import Topic
 from chronoline.stores.contract import (
     Capabilities,
@@ -28,6 +29,7 @@ from chronoline.stores.contract import (
 )
 from chronoline.stores.inputs import InputAccount, InputClaim, Tally
 from chronoline.stores.members import Member
+from chronoline.stores.schedules import SchedulePlace
 from chronoline.stores.stripes import Cell
 
 Connection = TypeVar("Connection")
@@ -144,6 +146,15 @@ class EarlyCancel(NamedTuple):
     key: Key
     partition: str
     until_ms: int
+
+
+class ScheduleMove(NamedTuple):
+    """The next time of a schedule, if it has this state."""
+
+    name: str
+    uid: int
+    version: int
+    next_ms: int | None
 
 
 class RowsHeld(Exception):
@@ -387,6 +398,35 @@ class Engine(Protocol[Connection]):
     def ask_to_stop(self, group: str, name: str | None) -> int: ...
 
     def leave(self, group: str, name: str) -> None: ...
+
+    # Schedules
+
+    def insert_schedule(self, connection: Connection | None, schedule: Schedule) -> bool:
+        """False if a schedule whose topic lives has its name, or its own topic was deleted."""
+
+    def replace_schedule(
+        self, connection: Connection | None, schedule: Schedule, instead_of: Schedule
+    ) -> bool:
+        """False unless `instead_of` is the state of the row, or if the topic was deleted."""
+
+    def remove_schedule(self, connection: Connection | None, schedule: Schedule) -> bool: ...
+
+    def move_schedules(
+        self, connection: Connection | None, moves: Sequence[ScheduleMove]
+    ) -> set[str]:
+        """Moves schedules that have their states, are not paused and whose topics live.
+
+        Rows that other transactions hold may be passed over. Answers the names of those that it moved; nobody
+        else changes them until the transaction ends.
+        """
+
+    def find_schedule(self, name: str) -> Schedule | None: ...
+
+    def list_schedules(self, topic_uid: int | None, after: str, limit: int) -> list[Schedule]: ...
+
+    def due_schedules(self, before_ms: int, after: SchedulePlace, limit: int) -> list[Schedule]: ...
+
+    def next_schedule_ms(self, after_ms: int) -> int | None: ...
 
 
 def _result_of(work: Callable[[], Result]) -> Result | Exception:

@@ -11,9 +11,10 @@ from functools import lru_cache
 from typing import Any
 
 from chronoline.core.errors import StoreError
-from chronoline.core.headers import unpack_headers
-from chronoline.core.limits import MIN_LEASE_MS
+from chronoline.core.headers import pack_headers, unpack_headers
+from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS
 from chronoline.core.message import DeadLetter, Message
+from chronoline.core.schedule import CatchUpRule, Recurrence, Schedule
 from chronoline.core.topic import Pause, Topic, TopicSettings
 from chronoline.stores.engine import (
     Connection,
@@ -24,11 +25,13 @@ from chronoline.stores.engine import (
     Partition,
     RestoredRow,
     ResumeRequest,
+    ScheduleMove,
     Span,
 )
 from chronoline.stores.guards import taken_until
 from chronoline.stores.inputs import InputAccount, InputClaim, Tally
 from chronoline.stores.members import Member
+from chronoline.stores.schedules import SchedulePlace
 from chronoline.stores.stripes import Cell
 
 MESSAGE_WIDTH = 11
@@ -36,7 +39,7 @@ MESSAGE_WIDTH = 11
 
 
 class SqlEngine(Engine[Connection]):
-    """Topics, pages, inputs and members by named queries. Their small batches travel as JSON."""
+    """Topics, pages, inputs, members and schedules by named queries. Small batches travel as JSON."""
 
     @abstractmethod
     def _read(
@@ -225,6 +228,49 @@ class SqlEngine(Engine[Connection]):
     def leave(self, group: str, name: str) -> None:
         self._write("leave", {"group": group, "name": name})
 
+    # Schedules
+
+    def insert_schedule(self, connection: Connection | None, schedule: Schedule) -> bool:
+        return bool(self._write("insert_schedule", _schedule_values(schedule), connection))
+
+    def replace_schedule(
+        self, connection: Connection | None, schedule: Schedule, instead_of: Schedule
+    ) -> bool:
+        values = {"was_uid": instead_of.uid, "was_version": instead_of.version}
+        return bool(
+            self._write("replace_schedule", _schedule_values(schedule) | values, connection)
+        )
+
+    def remove_schedule(self, connection: Connection | None, schedule: Schedule) -> bool:
+        values = {"name": schedule.name, "uid": schedule.uid, "version": schedule.version}
+        return bool(self._write("remove_schedule", values, connection))
+
+    def move_schedules(
+        self, connection: Connection | None, moves: Sequence[ScheduleMove]
+    ) -> set[str]:
+        rows = self._write("move_schedules", {"moves": json.dumps(sorted(moves))}, connection)
+        return {name for (name,) in rows}
+
+    def find_schedule(self, name: str) -> Schedule | None:
+        return next(map(_read_schedule, self._read("schedule_named", {"name": name})), None)
+
+    def list_schedules(self, topic_uid: int | None, after: str, limit: int) -> list[Schedule]:
+        values = {"topic": topic_uid, "after": after, "limit": limit}
+        return [_read_schedule(row) for row in self._read("schedules", values)]
+
+    def due_schedules(self, before_ms: int, after: SchedulePlace, limit: int) -> list[Schedule]:
+        values = {
+            "before": before_ms,
+            "after_ms": after.next_ms,
+            "after": after.name,
+            "limit": limit,
+        }
+        return [_read_schedule(row) for row in self._read("due_schedules", values)]
+
+    def next_schedule_ms(self, after_ms: int) -> int | None:
+        found = self._read("next_schedule", {"after_ms": after_ms})
+        return int(found[0][0]) if found else None
+
 
 def topic_values(topic: Topic) -> dict[str, Any]:
     """The values of the query `insert_topic`."""
@@ -312,6 +358,60 @@ def read_message(row: Sequence[Any]) -> Message:
         expires=row[8],
         key=row[9],
         headers=unpack_headers(row[10]),
+    )
+
+
+def _schedule_values(schedule: Schedule) -> dict[str, Any]:
+    return {
+        "name": schedule.name,
+        "uid": schedule.uid,
+        "topic": schedule.topic_uid,
+        "version": schedule.version,
+        "next_ms": schedule.next_ms,
+        "paused": schedule.paused,
+        "producer_group": schedule.producer_group,
+        "rule": _pack_rule(schedule),
+        "key": schedule.key,
+        "headers": pack_headers(schedule.headers),
+        "body": schedule.body,
+    }
+
+
+def _pack_rule(schedule: Schedule) -> str:
+    """Recurrence and catch-up as JSON, without what is None, as for the settings of a topic."""
+    recurrence = dataclasses.asdict(schedule.recurrence)
+    rule = {name: value for name, value in recurrence.items() if value is not None}
+    rule |= {"catch_up": schedule.catch_up.value, "made_ms": schedule.made_ms}
+    return json.dumps(rule, sort_keys=True)
+
+
+def _read_schedule(row: Sequence[Any]) -> Schedule:
+    name, uid, topic, version, next_ms, paused, producer_group, packed, key, headers, body = row
+    problem = ""
+    try:
+        rule = json.loads(packed)
+        catch_up, made_ms = CatchUpRule(rule.pop("catch_up")), int(rule.pop("made_ms"))
+        recurrence = Recurrence(**rule)
+    except (KeyError, TypeError, ValueError) as error:
+        problem = (
+            f"its rule cannot be read; a later version may have written it, use that one: {error}"
+        )
+        catch_up, made_ms, recurrence = CatchUpRule.NONE, 0, Recurrence(every_ms=MAX_TIME_MS)
+    return Schedule(
+        name=name,
+        uid=uid,
+        topic_uid=topic,
+        version=version,
+        next_ms=next_ms,
+        paused=bool(paused),
+        producer_group=producer_group,
+        recurrence=recurrence,
+        catch_up=catch_up,
+        made_ms=made_ms,
+        key=key,
+        headers=unpack_headers(headers),
+        body=body,
+        problem=problem,
     )
 
 

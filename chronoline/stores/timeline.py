@@ -41,6 +41,7 @@ from chronoline.core.message import (
 from chronoline.core.outcome import Grant, Outcome, Refusal
 from chronoline.core.permissions import Actor, Operation, refusal_of
 from chronoline.core.ranges import BucketRange, merge_ranges
+from chronoline.core.schedule import Schedule
 from chronoline.core.topic import (
     DEFAULT_SETTINGS,
     Pause,
@@ -88,6 +89,8 @@ from chronoline.stores.guards import explain_lease, refused
 from chronoline.stores.inputs import InputAccount, InputClaim, Intake, TakenIn
 from chronoline.stores.intake import IntakeRun, check_intakes
 from chronoline.stores.members import FORGOTTEN_AFTER_MS, MAX_DETAILS_BYTES, Member
+from chronoline.stores.schedule_table import ScheduleTable
+from chronoline.stores.schedules import SchedulePlace, ScheduleStep, Stepped
 from chronoline.stores.stripes import Cell, cells_of
 from chronoline.stores.topics import TopicCatalog
 from chronoline.stores.writer import Writer
@@ -111,6 +114,9 @@ class Timeline(Store):
         self._writer = Writer(engine, self.topics)
         # Topics without a dedupe time in which a message was deleted here since the last purge.
         self._deleted_in: set[int] = set()
+        self._schedules = ScheduleTable(
+            engine, self.topics, random_bytes, cancelled_in=self._deleted_in.add
+        )
 
     # Topics
 
@@ -681,6 +687,47 @@ class Timeline(Store):
 
     def leave(self, group: str, name: str) -> None:
         self.engine.leave(group, name)
+
+    # Schedules
+
+    def put_schedule(
+        self,
+        schedule: Schedule,
+        *,
+        instead_of: Schedule | None = None,
+        cancel: Sequence[str] = (),
+        now_ms: int,
+    ) -> Schedule | None:
+        return self._schedules.put(schedule, instead_of, cancel, now_ms)
+
+    def delete_schedule(
+        self, schedule: Schedule, *, cancel: Sequence[str] = (), now_ms: int
+    ) -> bool:
+        return self._schedules.delete(schedule, cancel, now_ms)
+
+    def find_schedule(self, name: str) -> Schedule | None:
+        check_name("schedule", name)
+        return self.engine.find_schedule(name)
+
+    def list_schedules(
+        self, *, topic_uid: int | None = None, after: str = "", limit: int
+    ) -> list[Schedule]:
+        check_after(after)
+        check_limit(limit)
+        return self.engine.list_schedules(topic_uid, after, limit)
+
+    def due_schedules(
+        self, before_ms: int, *, after: SchedulePlace | None = None, limit: int
+    ) -> list[Schedule]:
+        check_time("before_ms", before_ms)
+        check_limit(limit)
+        return self.engine.due_schedules(before_ms, after or SchedulePlace(-1, ""), limit)
+
+    def next_schedule_ms(self, after_ms: int) -> int | None:
+        return self.engine.next_schedule_ms(after_ms)
+
+    def step_schedules(self, steps: Sequence[ScheduleStep], *, now_ms: int) -> list[Stepped]:
+        return self._schedules.step(steps, now_ms)
 
     # Upkeep
 

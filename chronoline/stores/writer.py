@@ -28,7 +28,7 @@ from chronoline.stores.topics import TopicCatalog
 
 _STATEMENT_BYTES = 16 * 1024 * 1024
 """Bodies, keys and headers of one statement. A batch with more is written in several."""
-_MOST_BUCKETS = 16
+_MOST_BUCKETS = 64
 """A notice of more messages names no buckets."""
 _NO_TIMES: Mapping[str, int] = {}
 

@@ -88,6 +88,10 @@ class BrokerProcess(LineProcess):
         found = self._info().get("subscribers", [])
         return [str(each["consumer"]) for each in found if each["broker"] == self.name]
 
+    def metrics(self) -> str:
+        """Its metrics, as Prometheus reads them; empty if it does not answer."""
+        return self._ask("/metrics")[1].decode()
+
     def healthy(self) -> set[str]:
         """The names of the brokers that are healthy, as this one sees it."""
         found = self._info().get("brokers", [])

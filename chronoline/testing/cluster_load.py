@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import cycle
 
 from chronoline.client import AsyncLease, TopicSettings, ToSend
 from chronoline.client.aio import AsyncClient
@@ -63,16 +64,19 @@ class ClusterLoad(AsyncService):
         per_s: float,
         ahead_ms: tuple[int, int] = (500, 2_000),
         clients: int | None = None,
+        racks: Sequence[str] = ("",),
     ) -> None:
         """Messages fall due between the two times of `ahead_ms` after they are sent.
 
-        The consumers share `clients`; without that number each has its own.
+        The consumers share `clients`; without that number each has its own. The clients are in these racks in
+        turn.
         """
         self._addresses = list(addresses)
         self._topic = topic
         self._names = list(consumers)
         self._clients = len(self._names) if clients is None else clients
         self._per_s = per_s
+        self._racks = racks
         self._ahead_ms = ahead_ms
         self._tasks = TaskSet()
         self._acks = TaskSet()
@@ -97,7 +101,10 @@ class ClusterLoad(AsyncService):
             settings = TopicSettings(default_lease=10, buckets=max(_BUCKETS, len(self._names)))
             await client.create_topic(self._topic, settings)
         shared = [self._names[first :: self._clients] for first in range(self._clients)]
-        self._running = [asyncio.create_task(self._consume_all(names)) for names in shared]
+        self._running = [
+            asyncio.create_task(self._consume_all(names, rack))
+            for names, rack in zip(shared, cycle(self._racks), strict=False)
+        ]
         self._sending = asyncio.create_task(self._send())
 
     async def _stop(self) -> None:
@@ -160,11 +167,11 @@ class ClusterLoad(AsyncService):
 
     # Inside
 
-    def _client(self) -> AsyncClient:
-        return AsyncClient(self._addresses, timeout=_TIMEOUT_S)
+    def _client(self, rack: str = "") -> AsyncClient:
+        return AsyncClient(self._addresses, timeout=_TIMEOUT_S, rack=rack)
 
-    async def _consume_all(self, names: Sequence[str]) -> None:
-        async with self._client() as client:
+    async def _consume_all(self, names: Sequence[str], rack: str) -> None:
+        async with self._client(rack) as client:
             await asyncio.gather(*(self._consume(client, name) for name in names))
 
     async def _consume(self, client: AsyncClient, name: str) -> None:

@@ -12,6 +12,7 @@ from chronoline.core.errors import InvalidInput
 from chronoline.core.filters import MessageFilter, statuses_of
 from chronoline.core.limits import MAX_HEADERS
 from chronoline.core.message import (
+    DEFAULT_PRODUCER_GROUP,
     After,
     DeadLetter,
     Header,
@@ -23,6 +24,7 @@ from chronoline.core.message import (
 )
 from chronoline.core.outcome import Outcome
 from chronoline.core.permissions import Operation
+from chronoline.core.schedule import CatchUpRule, Recurrence, Schedule
 from chronoline.core.topic import Pause, Topic, TopicSettings
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -79,6 +81,55 @@ def topic_from_wire(topic: pb.Topic) -> Topic:
         settings=settings_from_wire(topic.settings),
         revision=topic.revision,
         pause=pause,
+    )
+
+
+# Schedules
+
+
+def schedule_to_wire(
+    schedule: Schedule, topic: str = "", times_ms: Sequence[int] = ()
+) -> pb.Schedule:
+    recurrence = schedule.recurrence
+    return pb.Schedule(
+        name=schedule.name,
+        topic_uid=schedule.topic_uid,
+        cron=recurrence.cron or "",
+        every_ms=recurrence.every_ms or 0,
+        zone=recurrence.zone,
+        start_ms=recurrence.start_ms,
+        catch_up=schedule.catch_up.value,
+        producer_group=schedule.producer_group,
+        body=schedule.body,
+        key=schedule.key,
+        headers=headers_to_wire(schedule.headers),
+        topic=topic,
+        paused=schedule.paused,
+        next_ms=schedule.next_ms,
+        times_ms=times_ms,
+        problem=schedule.problem,
+    )
+
+
+def schedule_from_wire(wire: pb.Schedule) -> Schedule:
+    """A schedule as it is given or told. Raises `InvalidInput`."""
+    return Schedule(
+        name=wire.name,
+        topic_uid=wire.topic_uid,
+        recurrence=Recurrence(
+            cron=wire.cron or None,
+            zone=wire.zone or "UTC",
+            every_ms=wire.every_ms or None,
+            start_ms=wire.start_ms if wire.HasField("start_ms") else None,
+        ),
+        catch_up=CatchUpRule.parse(wire.catch_up or CatchUpRule.ONE),
+        producer_group=wire.producer_group or DEFAULT_PRODUCER_GROUP,
+        body=wire.body if wire.HasField("body") else None,
+        key=wire.key if wire.HasField("key") else None,
+        headers=headers_from_wire(wire.headers),
+        paused=wire.paused,
+        next_ms=wire.next_ms if wire.HasField("next_ms") else None,
+        problem=wire.problem,
     )
 
 

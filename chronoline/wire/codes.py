@@ -23,6 +23,8 @@ from chronoline.core.errors import (
     NodeBusy,
     NotSubscribed,
     OutcomeUnknown,
+    ScheduleExists,
+    ScheduleNotFound,
     StoreBusy,
     StoreFull,
     StoreUnavailable,
@@ -66,6 +68,8 @@ CODES: dict[str, tuple[type[ChronolineError], FailureKind]] = {
     "coordination_refused": (CoordinationRefused, FailureKind.REFUSED),
     "unavailable": (BrokerUnavailable, FailureKind.TRY_AGAIN),
     "outcome_unknown": (OutcomeUnknown, FailureKind.UNKNOWN),
+    "schedule_not_found": (ScheduleNotFound, FailureKind.REFUSED),
+    "schedule_exists": (ScheduleExists, FailureKind.REFUSED),
 }
 """Error classes and kinds by code; a subclass is listed before its parent."""
 STATUS: dict[str, grpc.StatusCode] = {

@@ -15,6 +15,8 @@ from chronoline_bench.broker.bench import FULL, QUICK, Sizes, measure_sizes
 from chronoline_bench.broker.creates import CreateSizes
 from chronoline_bench.broker.full_timeline import MemoryWatch, WaitingSizes, thirds
 from chronoline_bench.broker.lateness import LatenessSizes, over, report_lateness
+from chronoline_bench.broker.limits import LimitSizes
+from chronoline_bench.broker.schedules import ScheduleSizes
 from chronoline_bench.broker.stage import BrokerStage, find_beanstalkd
 from chronoline_bench.broker.targets import SETTINGS
 from chronoline_bench.harness.passage import Arrivals, Passage
@@ -29,6 +31,7 @@ TINY = Sizes(
     creates=CreateSizes(rounds=1, messages=300, seconds=0.1),
     leases=LeaseSizes(rounds=1, messages=100, consumers=(2,)),
     instant=InstantSizes(rounds=1, messages=100),
+    limits=LimitSizes(rounds=1, creates=100, leases=50, engines=("sqlite",)),
     waiting=WaitingSizes(
         waiting=300,
         rounds=1,
@@ -39,6 +42,7 @@ TINY = Sizes(
         engines=("sqlite",),
         rate=100,
     ),
+    schedules=ScheduleSizes(schedules=20, every_ms=1_000, engines=("sqlite",)),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +324,24 @@ def test_too_large_frame_ends_only_its_stream(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_compressed_frame_is_inflated_to_the_bound_alone(tmp_path: Path) -> None:
+    async def play() -> None:
+        limits = Limits(frame_bytes=64 * KIB)
+        async with (
+            running(tmp_path, limits=limits) as broker,
+            aio.insecure_channel(broker.address) as channel,
+        ):
+            call: Any = channel.unary_unary("/chronoline.v1.Overseer/GetTopic")
+            bomb = pb.GetTopicRequest(name="a" * 3_000_000).SerializeToString()
+            with pytest.raises(
+                aio.AioRpcError, match="Decompressed message larger than max"
+            ) as refused:
+                await call(bomb, compression=grpc.Compression.Gzip)
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    asyncio.run(play())
+
+
 def test_bodies_beyond_one_answer_are_refused(tmp_path: Path) -> None:
     async def play() -> None:
         limits = Limits(frame_bytes=64 * KIB)
@@ -370,5 +388,36 @@ def test_wide_empty_frames_are_refused(tmp_path: Path) -> None:
                 assert (failure.code, "100001 leases" in failure.message) == ("invalid_input", True)
                 await stream.say(seq=2, subscribe=pb.Subscribe(topic_uid=topic.uid))
                 await stream.hears("subscribed")
+
+    asyncio.run(play())
+
+
+# Pings
+
+
+@pytest.mark.parametrize(
+    ("streams", "interval_ms"), [(1, 1_000), (250, 1_000), (500, 2_000), (5_000, 3_333)]
+)
+def test_many_streams_ping_less_often(streams: int, interval_ms: int) -> None:
+    assert Limits().ping_interval_of(streams) == interval_ms
+
+
+def test_interval_of_the_settings_is_the_least() -> None:
+    assert Limits(ping_interval_ms=6_000).ping_interval_of(10_000) == 6_000
+
+
+def test_pong_tells_the_interval_for_the_open_streams(tmp_path: Path) -> None:
+    limits = Limits(ping_interval_ms=50)
+
+    async def play() -> None:
+        async with running(tmp_path, limits=limits) as broker, AsyncExitStack() as streams:
+            opened = [
+                await streams.enter_async_context(raw_stream(broker.address, "Produce", f"p{each}"))
+                for each in range(25)
+            ]
+            for stream in opened:
+                await stream.hears("welcome")
+            await opened[-1].say(ping=pb.Ping())
+            assert (await opened[-1].hears("pong")).interval_ms == 100
 
     asyncio.run(play())

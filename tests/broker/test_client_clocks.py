@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronoline.broker.client_clocks import ClientClock, Timekeeper
+from chronoline.broker.client_clocks import ClientClock, Drift, Timekeeper
 from chronoline.client.broker_time import BrokerTime
 
 _HERE_US = 1_700_000_000_000_000
@@ -92,22 +92,67 @@ def test_millisecond_clock_keeps_the_epoch(pauses_us: list[int], begin_us: int) 
         assert keeper.stamp() == (machine.whole_ms(), 0)
 
 
-def test_delayed_ping_is_not_drift() -> None:
-    measured = ClientClock(bound_ms=1_000)
-    for held_up_us in (0, 8_000_000, 0, 9_000_000, 9_000_000):
-        told = measured.pinged(client_us=_HERE_US, round_trip_us=200, now_us=_HERE_US + held_up_us)
-        assert not told.drifting
-    late = [
-        measured.pinged(client_us=_HERE_US, round_trip_us=200, now_us=_HERE_US + 2_000_000)
-        for _ in range(3)
-    ]
-    assert late[-1].drifting
-    assert late[-1].drift_us == pytest.approx(-2_000_000, abs=1_000)
+class _Client:
+    """A client with a clock that is off; each of its pings travels for a time of its own."""
+
+    def __init__(self, ahead_us: int = 0, *, tells_which: bool = True) -> None:
+        self.measured = ClientClock(bound_ms=1_000)
+        self.ahead_us = ahead_us
+        self._tells_which = tells_which
+        self._now_us = _HERE_US
+        self._last = (0, 0)
+
+    def ping(self, travels_us: int, *, is_answered: bool = True) -> Drift:
+        """The next ping; the round trip takes only the way there."""
+        self._now_us += 10_000_000
+        measured_us, round_trip_us = self._last
+        told = self.measured.pinged(
+            client_us=self._now_us + self.ahead_us,
+            now_us=self._now_us + travels_us,
+            sent_us=self._now_us,
+            round_trip_us=round_trip_us,
+            measured_us=measured_us if self._tells_which else 0,
+        )
+        if is_answered:
+            self._last = (self._now_us, travels_us)
+        return told
+
+
+@pytest.mark.parametrize("tells_which", [True, False])
+def test_delayed_pings_are_not_drift(tells_which: bool) -> None:
+    client = _Client(tells_which=tells_which)
+    for travels_us in (200, 8_000_000, 200, *(2_000_000 + turn for turn in range(20)), 200):
+        assert not client.ping(travels_us).drifting
+    assert abs(client.ping(200).drift_us) < 1_000_000
+
+
+def test_round_trip_counts_for_the_ping_that_it_measures() -> None:
+    client = _Client()
+    client.ping(200)
+    for _ in range(6):  # these are answered too late for the next ones
+        assert not client.ping(5_000_000, is_answered=False).drifting
+
+
+@pytest.mark.parametrize("tells_which", [True, False])
+def test_clock_behind_is_drift_however_long_pings_travel(tells_which: bool) -> None:
+    client = _Client(-2_000_000, tells_which=tells_which)
+    assert not client.ping(200).drifting  # its round trip is not known yet
+    assert client.ping(900_000).drifting
+    assert client.ping(900_000).drift_us == pytest.approx(-2_000_000, abs=1_000)
+
+
+def test_clock_that_is_set_right_is_not_drift_any_more() -> None:
+    client = _Client(-2_000_000)
+    client.ping(200)
+    assert client.ping(200).drifting
+    client.ahead_us = 0
+    client.ping(200)
+    assert not client.ping(200).drifting
 
 
 def test_first_ping_shows_a_clock_ahead() -> None:
     measured = ClientClock(bound_ms=1_000)
-    told = measured.pinged(client_us=_HERE_US + 3_000_000, round_trip_us=200, now_us=_HERE_US)
+    told = measured.pinged(client_us=_HERE_US + 3_000_000, now_us=_HERE_US)
     assert told.drifting
 
 

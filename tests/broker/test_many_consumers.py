@@ -41,14 +41,16 @@ class _Crowd:
 
 
 @asynccontextmanager
-async def crowded(served: Served) -> AsyncIterator[tuple[AsyncClient, _Crowd]]:
+async def crowded(
+    served: Served, consumers: int = _CONSUMERS
+) -> AsyncIterator[tuple[AsyncClient, _Crowd]]:
     """A topic whose consumers all have their share."""
     async with served.client() as client:
         await client.create_topic("jobs", TopicSettings(window=0.1, buckets=_BUCKETS))
         crowd = _Crowd(client)
-        names = [f"c{number:02}" for number in range(_CONSUMERS)]
+        names = [f"c{number:02}" for number in range(consumers)]
         tasks = [asyncio.ensure_future(crowd.consume(name)) for name in names]
-        await until(lambda: len(served.subscriptions) == _CONSUMERS)
+        await until(lambda: len(served.subscriptions) == consumers)
         await until(lambda: all(each.share.stop for each in served.subscriptions))
         yield client, crowd
         for task in tasks:
@@ -64,7 +66,13 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return server.create_database(request.node.name)
 
 
-def play(store: Store, fault: Exception | None = None, *, after: bool = False) -> list[int]:
+def play(
+    store: Store,
+    fault: Exception | None = None,
+    *,
+    after: bool = False,
+    consumers: int = _CONSUMERS,
+) -> list[int]:
     """Sends messages to a crowd; the first reservations for several consumers fail.
 
     Returns the number of consumers of each such reservation.
@@ -77,7 +85,10 @@ def play(store: Store, fault: Exception | None = None, *, after: bool = False) -
             raise error
 
     async def scene() -> None:
-        async with serving(tap, patience_s=30) as served, crowded(served) as (client, crowd):
+        async with (
+            serving(tap, patience_s=30) as served,
+            crowded(served, consumers) as (client, crowd),
+        ):
             setattr(tap, "lose" if after else "fail", fail)
             await client.send_many("jobs", [ToSend(id=each, delay=0.3) for each in _IDS])
             await until(lambda: len(crowd.came) >= len(_IDS))
@@ -97,3 +108,23 @@ def test_messages_of_many_consumers_come_once(url: str) -> None:
 def test_failed_joint_reservation_costs_no_attempt(tmp_path: Path, fault: Exception) -> None:
     with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
         assert len(play(store, fault, after=fault is _DONE)) > 3
+
+
+def test_few_idle_consumers_reserve_together(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
+        assert max(play(store, consumers=2)) == 2
+
+
+def test_reservation_of_one_message_is_not_followed_by_one_in_vain(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
+        tap: Any = Tap(store)
+
+        async def scene() -> None:
+            async with serving(tap) as served, crowded(served, 1) as (client, crowd):
+                tap.commits.clear()
+                messages = [ToSend(id="first", delay=0.3), ToSend(id="second", delay=1.2)]
+                await client.send_many("jobs", messages)
+                await until(lambda: len(crowd.came) == len(messages))
+
+        asyncio.run(scene())
+        assert [asked for asked, _ in tap.commits].count("reserve") == 2

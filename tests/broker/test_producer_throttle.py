@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from pathlib import Path
 
+import httpx
 import pytest
 
 from chronoline.broker.failure_sampler import FailureSampler, SampleRule
 from chronoline.broker.grpc.producer_stream import ProducerClientStream
 from chronoline.client import TopicSettings
 from chronoline.core.errors import ChronolineError
+from tests.broker.http.served import serving
 from tests.broker.nodes import Running, running
 from tests.deadline import run_scene, until
 
@@ -83,5 +86,35 @@ def test_only_the_failing_producer_is_throttled(tmp_path: Path) -> None:
             for _ in range(5):
                 await bad.send("jobs", b"")  # it waits for its turn, and is not refused
             await until(lambda: throttled(it) == [])
+
+    run_scene(play)
+
+
+def test_only_the_failing_http_connection_is_throttled(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as it, httpx.AsyncClient(base_url=it.url) as good:
+            await it.create_topic("jobs")
+            path, answers = "/v1/topics/jobs/messages/a", list[int]()
+
+            async def fail() -> bool:
+                answers.append((await it.http.put(path, json={"in": "never"})).status_code)
+                return answers[-1] == HTTPStatus.TOO_MANY_REQUESTS
+
+            await until(fail)
+            assert set(answers[:-1]) == {HTTPStatus.BAD_REQUEST}
+            parts = it.node.parts
+            assert parts is not None
+            assert [each.type for each in parts.degradation.notices] == ["producers"]
+            for _ in range(30):
+                sent = await good.put(path, json={"in": "1h", "if_exists": "replace"})
+                assert sent.status_code == HTTPStatus.CREATED
+            read = await it.http.get(path)
+            assert read.status_code == HTTPStatus.OK
+
+            async def is_served_again() -> bool:
+                put = await it.http.put(path, json={"in": "1h", "if_exists": "replace"})
+                return put.is_success and not list(parts.degradation.notices)
+
+            await until(is_served_again)
 
     run_scene(play)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from chronoline.broker.subscription import Subscription
 from chronoline.broker.tokens import Tokens
 from chronoline.client import Topic, TopicSettings
 from chronoline.client.aio import ToSend
+from chronoline.core.errors import BrokerUnavailable, Forbidden
+from chronoline.core.rights import Rights
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.gated_store import running_gated
 from tests.broker.nodes import Running, running
@@ -230,6 +233,46 @@ def test_revoked_token_ends_only_its_streams(tmp_path: Path) -> None:
     def _ended(broker: Running) -> int:
         assert broker.node.grpc is not None
         return 2 - len(broker.node.grpc.sessions)
+
+    asyncio.run(play())
+
+
+def test_changed_rights_end_the_streams_of_a_token(tmp_path: Path) -> None:
+    async def play() -> None:
+        file = tmp_path / "tokens.json"
+        tokens = Tokens(file)
+        admin, key = tokens.create("admin"), tokens.create("worker", Rights.parse(["consume"]))
+        async with (
+            running(tmp_path, door=Door(tokens)) as broker,
+            broker.client(token=admin) as producer,
+            broker.client(token=key) as client,
+        ):
+            await producer.create_topic("jobs")
+            await producer.send("jobs", b"x", id="a")
+            leases = client.consume("jobs")
+            assert (await anext(leases)).id == "a"
+            stored = json.loads(file.read_text())
+            stored["worker"]["rights"] = ["consume:others"]
+            changed = file.with_suffix(".new")
+            changed.write_text(json.dumps(stored))
+            changed.replace(file)
+            await producer.send("jobs", b"x", id="b", delay=2)
+            with pytest.raises(Forbidden):
+                await anext(leases)
+
+    asyncio.run(play())
+
+
+def test_unreadable_tokens_are_a_broker_that_is_unavailable(tmp_path: Path) -> None:
+    async def play() -> None:
+        (tmp_path / "tokens.json").write_text("{")
+        door = Door(Tokens(tmp_path / "tokens.json"))
+        async with running(tmp_path, door=door) as broker, broker.client(timeout=0.5) as client:
+            for ask in (client.topics, lambda: client.send("jobs", b"x")):
+                with pytest.raises(
+                    BrokerUnavailable, match=r"tokens in 'tokens\.json' cannot be read"
+                ):
+                    await ask()
 
     asyncio.run(play())
 

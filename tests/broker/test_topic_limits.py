@@ -179,6 +179,23 @@ def test_lapsed_leases_are_not_in_flight(tmp_path: Path) -> None:
     run_scene(scene)
 
 
+def test_limits_change_while_consumers_wait(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with running(tmp_path) as it, it.client() as client:
+            await client.create_topic("t", TopicSettings(most_in_flight=2))
+            await client.send_many("t", messages(9))
+            came: list[AsyncLease] = []
+            async with consuming(it, "c", came, acks=False):
+                await until(lambda: len(came) == 2 and throttled(it, "in_flight") > 0)
+                await client.change_topic("t", most_in_flight=5)
+                await until(lambda: len(came) == 5)
+                assert (await client.count("t")).processing == 5
+                await client.change_topic("t", most_in_flight=None)
+                await until(lambda: len(came) == 9)
+
+    run_scene(scene)
+
+
 def test_target_obeys(tmp_path: Path) -> None:
     async def scene() -> None:
         async with (

@@ -69,7 +69,7 @@ def test_bulk_reschedule_moves_each_once(command: Command, client: Client, full:
 
 def test_leased_messages_are_left_alone(command: Command, client: Client, topic: str) -> None:
     client.send_many(topic, [ToSend(id="held"), ToSend(id="free", delay=3_600)])
-    leases = cast("Generator[Lease, None, None]", client.consume(topic))
+    leases = cast(Generator[Lease], client.consume(topic))
     held = next(leases)
     said = command("topic", "purge", topic, "--yes")
     assert said == (

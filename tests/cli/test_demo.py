@@ -14,9 +14,9 @@ from tests.node.processes import COMMAND
 from tests.spark.environment import environment, python_of_workers
 
 
-def warmth(late_ms: Iterable[float], *, turn_ms: int = 300) -> Warmth:
+def warmth(late_ms: Iterable[float], *, warm_ms: int = 300) -> Warmth:
     """The state after probes that fell due every 100 ms."""
-    found = Warmth(turn_ms)
+    found = Warmth(warm_ms)
     for number, each in enumerate(late_ms):
         found.note(number * 100, each)
     return found
@@ -36,7 +36,7 @@ def warmth(late_ms: Iterable[float], *, turn_ms: int = 300) -> Warmth:
         ([1, 1, 51, 1, 1, 1, 1], True),
     ],
 )
-def test_lanes_are_warm_after_a_turn_on_time(late_ms: list[float], warm: bool) -> None:
+def test_lanes_are_warm_after_some_time_on_time(late_ms: list[float], warm: bool) -> None:
     assert warmth(late_ms).reached.is_set() is warm
 
 

@@ -17,6 +17,10 @@ OF_A_BROKER = {
     ("forecast",),
     ("receive",),
     ("reschedule",),
+    *(
+        ("schedule", name)
+        for name in ("create", "delete", "list", "next", "pause", "resume", "show")
+    ),
     ("send",),
     ("bulk", "cancel"),
     ("bulk", "discard"),
@@ -38,6 +42,9 @@ OF_A_BROKER = {
 }
 OF_A_NODE = {
     ("config", "show"),
+    ("backup",),
+    ("doctor",),
+    ("restore",),
     *(
         ("timers", name)
         for name in (

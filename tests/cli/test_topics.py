@@ -23,6 +23,44 @@ def test_create_stores_the_settings(command: Command, client: Client) -> None:
     )
 
 
+def test_create_stores_the_limits(command: Command, client: Client) -> None:
+    command(
+        *("topic", "create", "limited", "--most-per-s=100", "--most-in-flight=50"),
+        *("--spread=5m", "--group-waiting=1000", "--group-creates-per-s=10"),
+    )
+    assert client.topic("limited").settings == TopicSettings(
+        most_per_s=100,
+        most_in_flight=50,
+        spread=300,
+        group_waiting=1_000,
+        group_creates_per_s=10,
+    )
+    refused = command.refusal("topic", "create", "x", "--most-per-s=0")
+    assert "most_per_s must be from 1" in refused
+
+
+def test_limits_change_and_end(command: Command, topic: str) -> None:
+    said = command("topic", "set", topic, "--most-per-s=9", "--spread=1s", "--group-waiting=7")
+    assert "most_per_s: none → 9" in said
+    assert "spread_ms: none → 1000" in said
+    assert "group_waiting: none → 7" in said
+    said = command("topic", "set", topic, "--most-per-s=none", "--spread=none")
+    assert "most_per_s: 9 → none" in said
+    assert "spread_ms: 1000 → none" in said
+    refused = command.refusal("topic", "set", topic, "--most-in-flight=many")
+    assert "--most-in-flight 'many' must be a whole number, or none" in refused
+
+
+def test_send_shows_the_spread_due_and_says_what_a_full_quota_means(command: Command) -> None:
+    command("topic", "create", "narrow", "--spread=1h", "--group-waiting=1")
+    sent = command.json("send", "narrow", "--due=2030-01-01T00:00:00Z", "--id=a")
+    assert sent["due"].startswith("2030-01-01T00:")
+    assert sent["due"] == command.json("show", "narrow", "a")["due"]
+    refused = command.refusal("send", "narrow", "--id=b")
+    assert "quota of producer group 'default' on topic 'narrow'" in refused
+    assert "group_waiting" in refused
+
+
 def test_topic_without_options_has_the_defaults(command: Command, client: Client) -> None:
     command("topic", "create", "plain")
     assert client.topic("plain").settings == TopicSettings()

@@ -98,6 +98,9 @@ class FakeBroker:
         self.drift_us = 0
         """The time by which it finds the client's clock ahead; beyond the bound unless it is 0."""
         self.pongs = 0
+        self.ping_interval_ms = 0
+        """The interval in its pongs."""
+        self.pings: list[pb.Ping] = []
         self.others: list[str] = []
         """The addresses in its welcome."""
         self.preferred: list[str] = []
@@ -252,7 +255,9 @@ class FakeBroker:
                     sent_us=frame.ping.sent_us,
                     drift_us=self.drift_us,
                     drifting=self.drift_us != 0,
+                    interval_ms=self.ping_interval_ms,
                 )
+                self.pings.append(frame.ping)
                 await stream.reply(seq=frame.seq, pong=pong)
                 self.pongs += 1
             case _:

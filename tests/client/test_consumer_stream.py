@@ -291,6 +291,34 @@ def test_credit_of_one_turn_is_granted_together() -> None:
     asyncio.run(play())
 
 
+def test_credit_of_which_the_broker_has_enough_travels_with_another_frame() -> None:
+    async def play() -> None:
+        broker = FakeBroker()
+        async with subscribed(broker, prefetch=16) as (_, stream):
+            first, second = await _taken(broker, stream, "a", "b")
+            await first.ack()
+            await asyncio.sleep(0)  # the turn in which it would leave by itself
+            await second.ack()
+            (credit,) = await broker.seen("credit")
+            whats = [each.WhichOneof("what") for each in broker.frames]
+            assert whats == ["subscribe", "ack", "ack", "credit"]
+            assert credit.credit.more == 1
+
+    asyncio.run(play())
+
+
+def test_credit_leaves_at_once_when_the_broker_has_little() -> None:
+    async def play() -> None:
+        broker = FakeBroker()
+        async with subscribed(broker, prefetch=4) as (_, stream):
+            leases = await _taken(broker, stream, "a", "b")
+            await leases[0].ack()
+            (credit,) = await broker.seen("credit")
+            assert credit.credit.more == 1
+
+    asyncio.run(play())
+
+
 # A stream that breaks
 
 

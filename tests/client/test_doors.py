@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.broker.auth import Door, Tls
+from chronoline.broker.auth import Door, ServerTls
 from chronoline.broker.tokens import Tokens
 from chronoline.client.sync import Client
 from chronoline.core.errors import BrokerUnavailable, InvalidInput, Unauthenticated
@@ -57,7 +57,7 @@ def test_revoked_token_ends_open_streams(tokens: Tokens, chronoline_store: Memor
 
 def test_tls_with_a_private_authority(tmp_path: Path, chronoline_store: MemoryStore) -> None:
     certificate, key = make_certificate(tmp_path)
-    door = Door(tls=Tls(certificate=certificate, key=key))
+    door = Door(tls=ServerTls(certificate=certificate, key=key))
     with LocalBroker(chronoline_store, door=door) as broker:
         for trusted in (certificate, str(certificate)):
             with Client(broker.address, tls=trusted) as client:

@@ -11,7 +11,7 @@ import pytest
 from chronoline.broker.auth import Door
 from chronoline.broker.tokens import Tokens
 from chronoline.client.sync import Client
-from chronoline.core.errors import Forbidden
+from chronoline.core.errors import Forbidden, ScheduleNotFound
 from chronoline.core.outcome import Refusal
 from chronoline.core.rights import Rights
 from chronoline.stores.memory import MemoryStore
@@ -77,6 +77,17 @@ def test_consumer_id_cannot_be_claimed_without_the_right(client_with: MakeClient
         consumer.send("orders", b"x")
 
 
+def test_token_of_another_topic_disconnects_no_consumer(client_with: MakeClient) -> None:
+    leases = client_with("consume:orders").consume("orders", consumer="worker-1", prefetch=1)
+    client_with("produce:orders").send("orders", b"x", id="a")
+    assert next(leases).id == "a"
+    client_with("produce:mails").send("mails", b"x", id="b")
+    stranger = client_with("consume:mails").consume("mails", consumer="worker-1")
+    assert next(stranger).id == "b"
+    client_with("produce:orders").send("orders", b"x", id="c")
+    assert next(leases).id == "c"
+
+
 def test_observer_reads_and_changes_nothing(client_with: MakeClient) -> None:
     client_with("produce:orders").send("orders", b"x", id="a", delay=60)
     client = client_with("observe:orders")
@@ -127,3 +138,30 @@ def test_dead_letters_belong_to_their_owner_and_to_administrators(client_with: M
     admin = client_with("administer:orders")
     assert [each.message.id for each in admin.dead_letters("orders")] == ["c"]
     assert [each.refusal for each in admin.discard("orders", ["c"])] == [None]
+
+
+def test_schedules_belong_to_their_group_and_to_administrators(client_with: MakeClient) -> None:
+    billing = client_with("produce:orders:billing", producer_group="billing")
+    shipping = client_with("produce:orders:shipping", producer_group="shipping")
+    observer = client_with("observe:orders")
+    admin = client_with("administer:orders")
+    billing.create_schedule("s", "orders", b"x", every=3_600)
+    with pytest.raises(Forbidden, match="topic 'mails', of any kind"):
+        billing.create_schedule("t", "mails", every=3_600)
+    with pytest.raises(Forbidden):
+        observer.create_schedule("t", "orders", every=3_600)
+    assert billing.schedule("s").body == admin.schedule("s").body == b"x"
+    assert observer.schedule("s").body is None
+    for stranger in (shipping, client_with("observe:mails"), client_with("consume:orders")):
+        assert stranger.schedules() == []
+        with pytest.raises(ScheduleNotFound):
+            stranger.schedule("s")
+    for refused in (shipping, observer):
+        for change in (refused.pause_schedule, refused.resume_schedule, refused.delete_schedule):
+            with pytest.raises(Forbidden):
+                change("s")
+    with pytest.raises(Forbidden):
+        shipping.create_schedule("s", "orders", b"y", every=60, if_exists="replace")
+    assert [each.name for each in observer.schedules()] == ["s"]
+    assert admin.pause_schedule("s").paused
+    assert billing.delete_schedule("s")

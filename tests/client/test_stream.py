@@ -627,3 +627,29 @@ def test_drift_of_the_machine_is_logged_when_it_begins(caplog: pytest.LogCapture
         "this machine's clock is 2.500 s ahead of the broker's",
         "this machine's clock is 3.000 s behind the broker's",
     ]
+
+
+def test_ping_names_the_one_that_it_measured() -> None:
+    async def play() -> None:
+        often = pb.Limits(frame_bytes=1 << 20, batch=100, ping_interval_ms=50)
+        async with FakeBroker(limits=often) as broker, broker.client() as client:
+            await client.send("t")
+            await until(lambda: len(broker.pings) >= 4)
+            assert broker.pings[0].measured_us == 0
+            sent_us = {each.sent_us for each in broker.pings}
+            measured = [each for each in broker.pings if each.round_trip_us]
+            assert measured
+            assert {each.measured_us for each in measured} <= sent_us
+
+    asyncio.run(play())
+
+
+def test_pongs_set_the_interval_of_pings() -> None:
+    async def play() -> None:
+        rarely = pb.Limits(frame_bytes=1 << 20, batch=100, ping_interval_ms=2_000)
+        async with FakeBroker(limits=rarely) as broker, broker.client() as client:
+            broker.ping_interval_ms = 1
+            await client.send("t")
+            await until(lambda: len(broker.pings) >= 40)  # at the first interval that takes longer
+
+    asyncio.run(play())

@@ -16,12 +16,13 @@ _PATIENCE_S = 30
 
 @asynccontextmanager
 async def admin_channel(
-    server: EtcdServer, ca: Path | None = None
+    server: EtcdServer, ca: Path | None = None, key: Path | None = None
 ) -> AsyncIterator[grpc.aio.Channel]:
     if ca is None:
         channel = grpc.aio.insecure_channel(server.address)
     else:
-        credentials = grpc.ssl_channel_credentials(ca.read_bytes())
+        shown = (None, None) if key is None else (key.read_bytes(), ca.read_bytes())
+        credentials = grpc.ssl_channel_credentials(ca.read_bytes(), *shown)
         channel = grpc.aio.secure_channel(server.address, credentials)
     async with channel:
         await channel.channel_ready()
@@ -35,6 +36,20 @@ async def compact(server: EtcdServer, revision: int) -> None:
         await rpc.KVStub(channel).Compact(request, timeout=_PATIENCE_S)
 
 
+async def make_room(server: EtcdServer) -> None:
+    """Removes the history, gives its space back, and lifts the alarm that the space is used up."""
+    async with admin_channel(server) as channel:
+        read = await rpc.KVStub(channel).Range(rpc.RangeRequest(key=b"x"), timeout=_PATIENCE_S)
+        await compact(server, read.header.revision)
+        maintenance = rpc.MaintenanceStub(channel)
+        await maintenance.Defragment(rpc.DefragmentRequest(), timeout=_PATIENCE_S)
+        for member in (await maintenance.Alarm(rpc.AlarmRequest(), timeout=_PATIENCE_S)).alarms:
+            off = rpc.AlarmRequest(
+                action=rpc.AlarmRequest.DEACTIVATE, memberID=member.memberID, alarm=member.alarm
+            )
+            await maintenance.Alarm(off, timeout=_PATIENCE_S)
+
+
 async def leader_of(members: Sequence[EtcdServer]) -> EtcdServer:
     """The member that leads the others."""
     for member in members:
@@ -46,9 +61,12 @@ async def leader_of(members: Sequence[EtcdServer]) -> EtcdServer:
     raise AssertionError("no member leads")
 
 
-async def enable_auth(server: EtcdServer, ca: Path, password: str) -> None:
-    """From now on root may use it, and "reader" may read below guarded/, both with this password."""
-    async with admin_channel(server, ca) as channel:
+async def enable_auth(server: EtcdServer, ca: Path, key: Path, password: str) -> None:
+    """From now on root may use it, and "reader" may read below guarded/, both with this password.
+
+    `ca` is its own authority, and is shown as the certificate of the client too.
+    """
+    async with admin_channel(server, ca, key) as channel:
         auth = rpc.AuthStub(channel)
         await auth.UserAdd(rpc.AuthUserAddRequest(name="root", password=password))
         await auth.RoleAdd(rpc.AuthRoleAddRequest(name="root"))

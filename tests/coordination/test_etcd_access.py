@@ -101,14 +101,15 @@ def guarded(
     certificate: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[EtcdServer]:
     cert, key = certificate
-    tls = ("--cert-file", cert, "--key-file", key)
+    tls = ("--cert-file", cert, "--key-file", key, "--client-cert-auth", "--trusted-ca-file", cert)
     for server in running(EtcdServer(tmp_path_factory.mktemp("etcd"), options=tls)):
-        asyncio.run(enable_auth(server, cert, PASSWORD))
+        asyncio.run(enable_auth(server, cert, key, PASSWORD))
         yield server
 
 
 def url_of(server: EtcdServer, ca: Path, password: str, user: str = "root") -> str:
-    return f"etcd://{user}:{password}@{server.address}/guarded?ca={ca}"
+    shown = f"cert={ca}&key={ca.with_name('node-key.pem')}"
+    return f"etcd://{user}:{password}@{server.address}/guarded?ca={ca}&{shown}"
 
 
 def test_login_over_tls_is_repeated_when_its_token_is_forgotten(
@@ -164,6 +165,21 @@ def test_missing_right_is_an_error_of_its_own(
             await until(lambda: "permission denied" in mine.failure)
             assert mine.session is not None
             assert mine.session.is_trusted
+
+    run_scene(scene)
+
+
+def test_etcd_refuses_a_client_without_a_certificate(
+    guarded: EtcdServer, certificate: tuple[Path, Path]
+) -> None:
+    async def scene() -> None:
+        url = url_of(guarded, certificate[0], "s3%2Fcret%3A%40").partition("&cert=")[0]
+        async with open_coordination(url) as one:
+            with pytest.raises(CoordinationUnavailable) as refused:
+                await one.read("")
+            assert PASSWORD not in str(refused.value)
+            assert "s3%2F" not in str(refused.value)
+            assert "\n" not in str(refused.value)
 
     run_scene(scene)
 

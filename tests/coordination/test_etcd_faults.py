@@ -20,7 +20,7 @@ from chronoline_bench.servers.etcd import surviving_program
 from tests.broker.tcp_proxy import tcp_proxy
 from tests.conftest import running
 from tests.coordination.engines import ManualMonotonic, keys, view_where
-from tests.coordination.etcd_admin import compact
+from tests.coordination.etcd_admin import compact, make_room
 from tests.deadline import run_scene, until
 
 QUICK = EtcdTimes(silence_s=0.2, connect_s=0.5)
@@ -367,3 +367,30 @@ async def _reads(one: EtcdCoordination) -> bool:
     except CoordinationUnavailable:
         return False
     return True
+
+
+def test_full_etcd_refuses_commits_and_keeps_sessions(tmp_path: Path) -> None:
+    async def fill(one: EtcdCoordination) -> None:
+        for _ in range(100):
+            await one.commit([Put("k", bytes(500_000))])
+
+    async def scene(server: EtcdServer) -> None:
+        async with at(server.address, "full") as one, one.watch("") as watch:
+            session = await one.open_session(10_000)
+            await one.commit([Put("mine", b"1", session)])
+            is_full = "space exceeded; nothing was changed"
+            with pytest.raises(CoordinationUnavailable, match=is_full):
+                await fill(one)
+            with pytest.raises(CoordinationUnavailable, match=is_full):
+                await one.commit([Put("mine", b"2", session)])
+
+            await session.keep_alive()  # it writes nothing
+            assert session.is_trusted
+            assert (await one.read("mine")).entries["mine"].value == b"1"
+
+            await make_room(server)
+            assert (await one.commit([Put("mine", b"2", session)])).is_made
+            await view_where(watch, lambda view: view.entries["mine"].value == b"2")
+
+    for server in running(EtcdServer(tmp_path, options=("--quota-backend-bytes", "4000000"))):
+        run_scene(partial(scene, server))

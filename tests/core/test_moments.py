@@ -62,6 +62,24 @@ def test_moved_item_is_not_due_at_its_old_moment() -> None:
     assert plan.moments.next_at(10) == 20
 
 
+def test_items_beyond_the_limit_come_before_later_ones() -> None:
+    plan = Plan(a=10, b=11, c=12)
+    assert plan.moments.due(15, limit=1) == ["a"]
+    plan.at["a"] = 15
+    assert plan.moments.due(15, limit=2) == ["b", "c"]
+
+
+def test_waiting_item_that_wants_to_be_served_at_once_keeps_its_place() -> None:
+    now = [10]
+    moments = Moments[str](lambda name, now_ms: now_ms if name == "at once" else now[0])
+    moments.touch("at once")
+    assert moments.due(10, limit=0) == []
+    now[0] = 11
+    moments.touch("later")
+    moments.touch("at once")
+    assert moments.due(12, limit=1) == ["at once"]
+
+
 def test_forgotten_item_is_not_due() -> None:
     plan = Plan(a=10, b=12)
     plan.moments.next_at(0)

@@ -14,9 +14,11 @@ from chronoline.core.errors import InvalidInput
 from chronoline.node.settings import (
     BROKER_ROLES,
     CallbacksTable,
+    JwtTable,
     LimitsTable,
     Listener,
     NodeSettings,
+    QuotasTable,
     ReplicationTable,
 )
 from chronoline.runtime.descriptors import Shares
@@ -312,6 +314,21 @@ def test_conflicting_settings_are_refused(given: dict[str, object], line: str) -
     assert problems({}, **given) == [line]
 
 
+def test_quotas_are_by_group(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(
+        "[quotas.waiting]\nbilling = 5\n'a b' = 0\n[quotas.creates_per_s]\nbilling = 7\n"
+    )
+    overrides = NodeSettings.load(file, {}).quotas.overrides()
+    assert overrides.waiting == {"billing": 5, "a b": 0}
+    assert overrides.creates_per_s == {"billing": 7}
+
+
+def test_quota_below_nothing_is_refused() -> None:
+    (line,) = problems({}, **{"quotas.waiting.billing": -1})
+    assert "of 'billing' must be at least 0, which is no quota" in line
+
+
 def test_no_password_is_shown() -> None:
     url = "postgresql://user:hidden@host/db?password=hidden"
     given = {"callbacks.secret": "hidden", "replication.token": "hidden"}
@@ -329,8 +346,11 @@ def test_no_password_is_shown() -> None:
 
 def test_documentation_has_every_setting_with_its_default() -> None:
     rows = _documented("broker.md")
-    expected = set(NodeSettings.model_fields) - {"limits", "replication", "callbacks", "timers"}
-    assert set(rows) == expected | {f"limits.{name}" for name in LimitsTable.model_fields}
+    tables = {"limits", "quotas", "replication", "callbacks", "jwt"}
+    expected = set(NodeSettings.model_fields) - {*tables, "timers"}
+    expected |= {f"limits.{name}" for name in LimitsTable.model_fields}
+    expected |= {f"jwt.{name}" for name in JwtTable.model_fields}
+    assert set(rows) == expected | {f"quotas.{name}" for name in QuotasTable.model_fields}
     for name, value in asdict(Limits()).items():
         shown = rows[f"limits.{name}"].strip("`")
         assert tomllib.loads(f"x = {shown}")["x"] == value

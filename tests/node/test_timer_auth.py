@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from http import HTTPStatus
 from pathlib import Path
 
+import aiohttp
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
@@ -12,6 +15,8 @@ from chronoline.broker.auth import Door
 from chronoline.broker.tokens import Tokens
 from chronoline.core.rights import Rights
 from chronoline.node.timer_auth import request_check
+from chronoline.node.timer_service import ServiceOptions, TimerService
+from chronoline.runtime import audit
 from chronoline.timers.http.responses import HttpRefusal
 from chronoline.timers.http.server import RequestArea
 
@@ -70,6 +75,8 @@ def test_token_is_required_once_one_exists(tmp_path: Path) -> None:
         ("node", {RequestArea.NODES}),
         ("observe", {RequestArea.VIEWS}),
         ("administer", {RequestArea.VIEWS, RequestArea.ADMIN}),
+        ("observe:orders-*", set[RequestArea]()),
+        ("administer:orders-*", set[RequestArea]()),
         ("produce", set[RequestArea]()),
     ],
 )
@@ -92,3 +99,37 @@ def test_unreadable_tokens_refuse_every_client(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_text("{")
     assert _refused(Door(Tokens(path)), Host="127.0.0.1") == HTTPStatus.SERVICE_UNAVAILABLE
+
+
+def test_every_administrative_request_is_audited(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokens = Tokens(tmp_path / "tokens")
+    given = {"ops": tokens.create("ops"), "set": tokens.create("set", Rights.parse(["timers"]))}
+    options = ServiceOptions(port=0, data=tmp_path)
+    check = request_check(Door(tokens), "127.0.0.1")
+
+    async def scene() -> None:
+        async with TimerService(options, admits=check) as service, aiohttp.ClientSession() as http:
+            assert service.edge is not None
+            found = []
+            for path, method, area in service.edge.routes():
+                for who in ("set", "ops"):
+                    caplog.clear()
+                    url = f"http://127.0.0.1:{service.port}{path}"
+                    headers = {"Authorization": f"Bearer {given[who]}"}
+                    async with http.request(method, url, headers=headers) as answer:
+                        assert (answer.status == HTTPStatus.FORBIDDEN) == (
+                            who == "set" and area is not RequestArea.TIMERS
+                        )
+                    lines = [each for each in caplog.records if each.name == audit.logger.name]
+                    assert len(lines) == (area is RequestArea.ADMIN), (path, method)
+                    found += [(vars(each)["act"], vars(each)["who"]) for each in lines]
+            assert found == [
+                (act, f"token {who}")
+                for act in ("timers_reload", "timers_resync")
+                for who in ("set", "ops")
+            ]
+
+    with caplog.at_level(logging.INFO, audit.logger.name):
+        asyncio.run(scene())

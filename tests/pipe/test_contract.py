@@ -222,6 +222,9 @@ def test_other_headers_pass_unchanged() -> None:
         ("", b""),
         ("ä", b"2"),
         ("b", b"1"),
+        # The trace of the sender, or anything of that name.
+        ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+        ("traceparent", b"mine"),
     )
     record = Record(
         headers=(others[0], (DEADLINE, WHEN), *others[1:4], (ID, b"u1"), *others[4:]),

@@ -185,6 +185,30 @@ def test_failed_write_is_repeated_at_the_end(tmp_path: Path) -> None:
     assert sorted(row["node"] for row in rows(tmp_path)) == ["before"] * 2 + ["torn"] * 2
 
 
+def test_failed_write_is_repeated_by_a_later_task_of_the_process(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    blocked = tmp_path / "receipts"
+    blocked.touch()  # no folder
+    for node in ("first", "second"):
+        task = Receipts(blocked.as_uri())
+        task.write(FIRED, node)
+        with pytest.raises(OSError, match="receipts"):
+            task.close()
+    assert "are lost" not in caplog.text
+    blocked.unlink()
+    Receipts(blocked.as_uri()).close(0)  # without messages
+    assert [row["node"] for row in rows(blocked)] == ["first"] * 2 + ["second"] * 2
+
+    blocked = tmp_path / "other"
+    blocked.touch()
+    last = Receipts(blocked.as_uri())
+    last.write(FIRED, "last")
+    with pytest.raises(OSError, match="other"):
+        last.close(0)
+    assert caplog.messages[-1] == "2 receipts are lost: they could not be written"
+
+
 def test_receipts_beyond_the_bound_are_lost_and_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

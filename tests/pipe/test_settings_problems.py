@@ -66,7 +66,7 @@ CROSS: list[tuple[dict[str, Any], str]] = [
         {"timing_advance_ms": 59_999, "hold_ms": "2m"},
         "timing_advance_ms .*and reserve_ahead_ms must be at most 60000 together, not 60099",
     ),
-    ({"reserve_ahead_ms": 2_001}, "window_ms: must be at least twice reserve_ahead_ms, 4002"),
+    ({"reserve_ahead_ms": 30_001}, "window_ms: must be at least twice reserve_ahead_ms, 60002"),
     ({"hold_ms": 900}, "failure_detection_interval_ms: must be at most half of hold_ms"),
     ({"ranges": 65}, "ranges .*must be at most buckets"),
     ({"id_header": "chronosAction"}, "id_header .*three different names"),

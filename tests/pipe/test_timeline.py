@@ -1,5 +1,8 @@
 """The timeline of a pipe, and its fixed settings."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from chronoline.core.topic import Topic
@@ -25,6 +28,16 @@ MADE = Topic(uid=1, name="p", settings=topic_settings(settings()))
 )
 def test_fixed_setting_cannot_change(changed: dict[str, object], said: str) -> None:
     assert said in str(fixed_problem(settings(**changed), MADE))
+
+
+@pytest.mark.parametrize("limit", ["most_per_s", "most_in_flight"])
+def test_timeline_with_a_limit_of_brokers_is_refused(limit: str) -> None:
+    limits: dict[str, Any] = {limit: 5}
+    limited = replace(MADE, settings=replace(MADE.settings, **limits))
+    said = f"the timeline 'p' has {limit} = 5, which brokers keep and a pipe does not"
+    assert said in str(fixed_problem(settings(), limited))
+    spread = replace(MADE, settings=replace(MADE.settings, spread_ms=5))
+    assert fixed_problem(settings(), spread) is None
 
 
 def test_other_settings_may_change() -> None:

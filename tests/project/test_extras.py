@@ -46,9 +46,10 @@ PIPE_COMMANDS = (
 )
 COMMANDS = (*ANSWERED, *REFUSED, *PIPE_COMMANDS)
 ROOMS = {
-    "broker": {"server"},
+    "broker": {"jwt", "server"},
     "callbacks": {"server"},
     "cli": {"parquet", "server", "spark"},
+    "console": {"server"},
     "coordination": {"cluster"},
     "databases": {"postgres"},
     "log": {"aws", "postgres"},
@@ -62,7 +63,10 @@ ROOMS = {
 NOT_OURS = {
     "pytest": "it loads the plugin itself",
 }
-NOT_IMPORTED = {"pandas": "Spark's Python sources import it"}
+NOT_IMPORTED = {
+    "pandas": "Spark's Python sources import it",
+    "tzdata": "zoneinfo reads its files, where the system has none",
+}
 
 
 # Base install

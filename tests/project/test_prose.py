@@ -112,6 +112,7 @@ OF_THE_SDK_AND_THE_STORE = {
     "Message",
     "Outcome",
     "Pause",
+    "Schedule",
     "Topic",
     "TopicSettings",
 }

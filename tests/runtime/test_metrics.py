@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+import urllib.request
+
 from prometheus_client.parser import text_string_to_metric_families
 
 from chronoline.core.lateness import LATENESS_BOUNDS_MS, LatenessHistogram
 from chronoline.runtime.metrics import (
     LATENESS_BOUNDS_S,
+    MOST_SCRAPES,
+    MetricsServer,
     Watched,
     counter,
     expose,
@@ -50,3 +55,15 @@ def test_watched_metrics_are_asked_for_at_each_scrape() -> None:
     watched = Watched(lambda: [gauge("depth", "How deep.", [((), next(values))])])
     assert not list(watched.describe())
     assert [[each.samples[0].value for each in watched.collect()] for _ in range(2)] == [[1], [2]]
+
+
+def test_flood_of_connections_keeps_no_scrape_out() -> None:
+    with MetricsServer("127.0.0.1", 0, Watched(lambda: ())) as server:
+        at = ("127.0.0.1", server.port)
+        silent = [socket.create_connection(at, timeout=60) for _ in range(3 * MOST_SCRAPES)]
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=60) as said:
+            assert said.status == 200
+        for each in silent[: 2 * MOST_SCRAPES]:  # the oldest were closed
+            assert each.recv(1) == b""
+        for each in silent:
+            each.close()

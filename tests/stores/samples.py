@@ -59,6 +59,30 @@ _INPUTS: dict[str, dict[str, Any]] = {
     "leave": {"group": "pipe", "name": "node"},
 }
 
+_SCHEDULE = {
+    "name": "s7",
+    "uid": 7,
+    "topic": TOPIC,
+    "version": 1,
+    "next_ms": NOW,
+    "paused": False,
+    "producer_group": GROUP,
+    "rule": "{}",
+    "key": None,
+    "headers": None,
+    "body": b"x",
+}
+_SCHEDULES: dict[str, dict[str, Any]] = {
+    "insert_schedule": _SCHEDULE,
+    "replace_schedule": _SCHEDULE | {"was_uid": 7, "was_version": 1},
+    "remove_schedule": {"name": "s7", "uid": 7, "version": 1},
+    "move_schedules": {"moves": json.dumps([["s7", 7, 1, NOW], ["s8", 8, 1, None]])},
+    "schedule_named": {"name": "s7"},
+    "schedules": {"topic": None, "after": "s", "limit": 100},
+    "due_schedules": {"before": NOW + 1_000, "after_ms": NOW, "after": "s7", "limit": 200},
+    "next_schedule": {"after_ms": NOW},
+}
+
 # SQLite: one statement for each item
 
 _ITEM = {
@@ -157,6 +181,8 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     "restore": {"topic": TOPIC, "rows": _RESTORED},
     "mark_early": _ITEM | {"stripe": 1, "producer_group": GROUP, "partition": "pipe/in/0"},
     "free": _ITEM,
+    "forget_schedules": {"topic": TOPIC},
+    **_SCHEDULES,
     **_INPUTS,
 }
 
@@ -270,6 +296,8 @@ POSTGRES: dict[str, dict[str, Any]] = {
         "producer_group": GROUP,
     },
     "free": _ITEMS,
+    "forget_schedules": {"topics": [TOPIC, 78]},
+    **_SCHEDULES,
     **_INPUTS,
 }
 

@@ -322,7 +322,7 @@ _HEAD = b"POST /timers HTTP/1.1\r\nHost: 127.0.0.1\r\n"
             b"413",
         ),
         (_HEAD + b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n", b"400"),
-        (_HEAD + b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", b"400"),
+        (_HEAD + b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", b"415"),
         (_HEAD + b"X: " + b"x" * 100_000 + b"\r\n\r\n", b"400"),
     ],
     ids=lambda each: str(each[-40:]) if len(each) > 3 else "",

@@ -138,20 +138,31 @@ def _drains(
     consumers: int,
     takes: tuple[int, ...],
 ) -> dict[str, Drain]:
-    def drain_topic(broker: Broker, due_ms: int) -> Drained:
-        target = broker.open()
-        target.fill(messages, due_ms, 0, lambda _: None)
-        return _drain(stage, target, consumers, due_ms, prefetch=PREFETCH)
-
     def drain_table(take: int, due_ms: int) -> Drained:
         target = table.open()
         target.fill(messages, due_ms)
         return _drain(stage, target, consumers, due_ms, take=take)
 
     return {
-        **{engine: partial(drain_topic, broker) for engine, broker in brokers.items()},
+        **{
+            engine: partial(drain_topic, stage, broker.open, messages, consumers)
+            for engine, broker in brokers.items()
+        },
         **{taking(take): partial(drain_table, take) for take in takes},
     }
+
+
+def drain_topic(
+    stage: BrokerStage,
+    open_topic: Callable[[], BrokerTarget],
+    messages: int,
+    consumers: int,
+    due_ms: int,
+) -> Drained:
+    """Fills a new topic and consumes it."""
+    target = open_topic()
+    target.fill(messages, due_ms, 0, lambda _: None)
+    return _drain(stage, target, consumers, due_ms, prefetch=PREFETCH)
 
 
 def _drain(

@@ -17,7 +17,9 @@ from chronoline_bench.broker.backlog import (
 from chronoline_bench.broker.creates import CreateSizes, measure_creates
 from chronoline_bench.broker.full_timeline import WaitingSizes, measure_waiting
 from chronoline_bench.broker.lateness import LatenessSizes, measure_lateness
+from chronoline_bench.broker.limits import LimitSizes, measure_limits
 from chronoline_bench.broker.lines import POLL_S
+from chronoline_bench.broker.schedules import ScheduleSizes, measure_schedules
 from chronoline_bench.broker.stage import BrokerStage
 from chronoline_bench.engines.postgres import shared_buffers_mb
 from chronoline_bench.session import Session
@@ -33,6 +35,8 @@ class Sizes:
     leases: LeaseSizes
     instant: InstantSizes
     waiting: WaitingSizes
+    schedules: ScheduleSizes
+    limits: LimitSizes
 
 
 FULL = Sizes(
@@ -45,6 +49,8 @@ FULL = Sizes(
     waiting=WaitingSizes(
         waiting=1_000_000, rounds=3, steady_s=8, delay_s=2, soak_s=600, look_every_s=10
     ),
+    schedules=ScheduleSizes(schedules=10_000, every_ms=60_000),
+    limits=LimitSizes(rounds=5, creates=20_000, leases=10_000),
 )
 QUICK = Sizes(
     lateness=LatenessSizes(rounds=1, loads=((1_000, 4),), steady_s=2, delay_s=1, with_table=False),
@@ -60,6 +66,8 @@ QUICK = Sizes(
         look_every_s=0.25,
         engines=("sqlite",),
     ),
+    schedules=ScheduleSizes(schedules=500, every_ms=3_000, engines=("sqlite",)),
+    limits=LimitSizes(rounds=1, creates=5_000, leases=2_000, engines=("sqlite",)),
 )
 
 
@@ -77,6 +85,8 @@ def measure_sizes(session: Session, sizes: Sizes) -> None:
             "leases": lambda: measure_leases(stage, sizes.leases),
             "instant": lambda: measure_instant(stage, sizes.instant),
             "waiting": lambda: measure_waiting(stage, sizes.waiting),
+            "schedules": lambda: measure_schedules(stage, sizes.schedules),
+            "limits": lambda: measure_limits(stage, sizes.limits),
         }
         session.measure_cases(cases, after_failure=stage.end_agents)
         theirs = stage.peers

@@ -68,7 +68,7 @@ def _measure_batches(
             f"{engine}: creates in batches",
             sizes.rounds,
             {
-                "sdk": partial(_create, stage, target, sizes.messages),
+                "sdk": partial(create_batches, stage, target, sizes.messages),
                 "raw": partial(insert_batches, raw, topic, sizes.messages, BATCH),
             },
         )
@@ -77,7 +77,8 @@ def _measure_batches(
     return rates["sdk"], (raw.bulk_name, rates["raw"])
 
 
-def _create(stage: BrokerStage, target: Target, messages: int) -> float:
+def create_batches(stage: BrokerStage, target: Target, messages: int) -> float:
+    """Creates messages in batches; returns the rate."""
     first = target.reserve(messages)
     figures = stage.producer.ask(
         "batches",

@@ -98,14 +98,14 @@ class Broker(Closable):
             self.close()
             raise
         self.pid = int(serving["pid"])
-        self._address = f"127.0.0.1:{serving['port']}"
+        self.address = f"127.0.0.1:{serving['port']}"
 
-    def open(self) -> BrokerTarget:
+    def open(self, settings: TopicSettings = SETTINGS) -> BrokerTarget:
         """Creates a topic."""
         self._topics += 1
         name = f"topic-{self._topics}"
-        made = self.database.store.create_topic(name, SETTINGS, now_ms=_now_ms())
-        return BrokerTarget(self.database, self._address, made)
+        made = self.database.store.create_topic(name, settings, now_ms=_now_ms())
+        return BrokerTarget(self.database, self.address, made)
 
     def close(self) -> None:
         self._node.stop()

@@ -1,7 +1,8 @@
 """The bench `cluster`: brokers, an etcd and a PostgreSQL on this machine, with their clients in this process.
 
-The cases: `kill`, the gap of a killed broker's consumers; `lateness`, three brokers beside one; `connected`,
-many consumers at one broker.
+The cases: `kill`, the gap of a killed broker's consumers; `lateness`, three brokers beside one; `overlap`,
+consumers of two racks beside those of one; `connected`, many consumers at one broker; `deletion`, the time
+until the name of a deleted topic is free.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +21,8 @@ from chronoline.core.errors import ChronolineError
 from chronoline.core.lateness import Lateness
 from chronoline.testing.cluster import LocalCluster
 from chronoline.testing.cluster_load import ClusterLoad
+from chronoline_bench.cluster.deletion import DeletionSizes, measure_deletion
+from chronoline_bench.cluster.fail_over import GAP_PARTS, Gap, recorded_steps
 from chronoline_bench.harness.cores import CoreMeter, Part, family
 from chronoline_bench.report import PERCENTILES, Wanted
 from chronoline_bench.session import Session
@@ -59,18 +63,24 @@ class Sizes:
 
     kill: KillSizes
     lateness: LatenessSizes
+    overlap: LatenessSizes
     connected: ConnectedSizes
+    deletion: DeletionSizes
 
 
 FULL = Sizes(
     kill=KillSizes(kills=10, rate=240),
     lateness=LatenessSizes(rate=1_000, seconds=20),
+    overlap=LatenessSizes(rate=500, seconds=20),
     connected=ConnectedSizes(consumers=1_000, clients=20, rate=1_000, seconds=20),
+    deletion=DeletionSizes(messages=1_000_000),
 )
 QUICK = Sizes(
     kill=KillSizes(kills=2, rate=120),
     lateness=LatenessSizes(rate=200, seconds=4),
+    overlap=LatenessSizes(rate=100, seconds=4),
     connected=ConnectedSizes(consumers=100, clients=10, rate=200, seconds=4),
+    deletion=DeletionSizes(messages=20_000),
 )
 
 
@@ -84,7 +94,9 @@ def measure_sizes(session: Session, sizes: Sizes) -> None:
     cases: dict[str, Callable[[], None]] = {
         "kill": lambda: measure_kill(session, sizes.kill),
         "lateness": lambda: measure_lateness(session, sizes.lateness),
+        "overlap": lambda: measure_overlap(session, sizes.overlap),
         "connected": lambda: measure_connected(session, sizes.connected),
+        "deletion": lambda: measure_deletion(session, sizes.deletion),
     }
     session.measure_cases(cases)
 
@@ -131,40 +143,46 @@ def measure_kill(session: Session, sizes: KillSizes) -> None:
         session.show.work("kill -9 of a broker", sizes.kills) as advance,
         _cluster(session, "kill", _BROKERS) as cluster,
     ):
-        gaps_s, again = asyncio.run(_kill(session, sizes, cluster, advance))
-    report_kill(session, sizes, gaps_s, again)
+        gaps, again = asyncio.run(_kill(session, sizes, cluster, advance))
+    report_kill(session, sizes, gaps, again)
 
 
 async def _kill(
     session: Session, sizes: KillSizes, cluster: LocalCluster, advance: Callable[[int], None]
-) -> tuple[list[float], int]:
-    names, gaps_s = _names(sizes.consumers), list[float]()
+) -> tuple[list[Gap], int]:
+    names, gaps = _names(sizes.consumers), list[Gap]()
     load = ClusterLoad(cluster.addresses, topic=_TOPIC, consumers=names, per_s=sizes.rate)
-    async with load:
-        await _served(load, names)
-        for _ in range(sizes.kills):
-            connected = [(set(each.consumers()), each) for each in cluster.brokers]
-            orphans, victim = max(connected, key=lambda each: len(each[0]))
-            killed_s = time.monotonic()
-            await asyncio.to_thread(victim.kill)
-            served = partial(load.were_served, orphans, killed_s)
-            await load.until(served, _PATIENCE_S)
-            gaps_s += load.gaps_s(orphans, killed_s).values()
-            await asyncio.to_thread(cluster.start)
-            advance(1)
-        await _finish(session, load)
-    return gaps_s, load.tally().again
+    with recorded_steps() as steps:
+        async with load:
+            await _served(load, names)
+            for _ in range(sizes.kills):
+                connected = [(set(each.consumers()), each) for each in cluster.brokers]
+                orphans, victim = max(connected, key=lambda each: len(each[0]))
+                killed_s = time.monotonic()
+                await asyncio.to_thread(victim.kill)
+                served = partial(load.were_served, orphans, killed_s)
+                await load.until(served, _PATIENCE_S)
+                gaps += steps.gaps(load.gaps_s(orphans, killed_s), killed_s)
+                await asyncio.to_thread(cluster.start)
+                advance(1)
+            await _finish(session, load)
+    return gaps, load.tally().again
 
 
-def report_kill(session: Session, sizes: KillSizes, gaps_s: Sequence[float], again: int) -> None:
-    if not gaps_s:
+def report_kill(session: Session, sizes: KillSizes, gaps: Sequence[Gap], again: int) -> None:
+    if not gaps:
         raise ChronolineError("no broker that was killed had consumers")
     case = f"kill -9 of one of {_BROKERS} brokers, {sizes.kills} times, {sizes.rate:,} messages/s"
-    session.add(case, "gap of its consumers, p50", median(gaps_s), "s")
-    session.add(case, "gap of its consumers, max", max(gaps_s), "s", wanted=FAIL_OVER)
+    whole_s = [gap.whole_s for gap in gaps]
+    session.add(case, "gap of its consumers, p50", median(whole_s), "s")
+    session.add(case, "gap of its consumers, max", max(whole_s), "s", wanted=FAIL_OVER)
+    longest = max(gaps, key=lambda gap: gap.whole_s)
+    for part in GAP_PARTS:
+        session.add(case, f"of it: {part}, p50", median(gap.parts_s[part] for gap in gaps), "s")
+        session.add(case, f"of the longest: {part}", longest.parts_s[part], "s")
     mean_s = sizes.consumers / sizes.rate
-    session.add(case, "of it: mean time between two messages of a consumer", mean_s, "s")
-    session.add(case, "consumers that changed their broker", len(gaps_s), "consumers")
+    session.add(case, "mean time between two messages of a consumer", mean_s, "s")
+    session.add(case, "consumers that changed their broker", len(gaps), "consumers")
     session.add(case, "messages delivered again, whose ack was lost", again, "messages")
 
 
@@ -224,12 +242,8 @@ def _parts(cluster: LocalCluster) -> dict[str, Part]:
         "brokers": Part(pids=_pids(cluster)),
         "PostgreSQL": Part(pids=[cluster.postgres.pid]),
         "etcd": Part(pids=[cluster.etcd.pid]),
-        "clients": Part(pids=[os.getpid()], wanted=lambda program: program == _our_program()),
+        "clients": Part(pids=[os.getpid()], is_alone=True),
     }
-
-
-def _our_program() -> str:
-    return str(next(iter(family(os.getpid()))).name())
 
 
 def report_lateness(session: Session, sizes: LatenessSizes, three: Steady, one: Steady) -> None:
@@ -245,6 +259,85 @@ def report_lateness(session: Session, sizes: LatenessSizes, three: Steady, one: 
         )
     for part, cores in three.cores.items():
         session.add(case, part, cores, "cores", beside=("one broker", one.cores[part]))
+
+
+# The case `overlap`
+
+
+@dataclass(frozen=True, slots=True)
+class Reserving:
+    """Requests of the brokers to the store during a steady load, a second."""
+
+    reservations: float
+    in_vain: float
+    """Reservations of a consumer that found nothing: at most those of its backup ranges, and of ticks."""
+    refused: float
+    """Leases that were refused because another broker's consumer had them."""
+
+
+def measure_overlap(session: Session, sizes: LatenessSizes) -> None:
+    found: dict[str, tuple[Steady, Reserving]] = {}
+    with session.show.work("two racks beside one", 2) as advance:
+        for dealer, racks in _DEALERS.items():
+            with _cluster(session, f"overlap-{len(racks)}", _BROKERS) as cluster:
+                names = _names(sizes.consumers)
+                load = ClusterLoad(
+                    cluster.addresses,
+                    topic=_TOPIC,
+                    consumers=names,
+                    per_s=sizes.rate,
+                    racks=racks,
+                )
+                before = _queries(cluster)
+                began_s = time.monotonic()
+                steady = asyncio.run(_steady(session, cluster, load, names, sizes.seconds))
+                asked = _queries(cluster)
+                asked.subtract(before)
+                took_s = time.monotonic() - began_s
+                found[dealer] = steady, Reserving(*(asked[each] / took_s for each in _ASKED))
+            advance(1)
+    report_overlap(session, sizes, found)
+
+
+_DEALERS: dict[str, Sequence[str]] = {"simple ranges": ("",), "rack-aware": ("rack-a", "rack-b")}
+_ASKED = {
+    "reservations": ("topic_reservations_count", ""),
+    "in_vain": ("topic_reservations_count", 'found="no"'),
+    "refused": ("topic_leases_errors", 'op="create"'),
+}
+"""The metrics of the fields of `Reserving`, and a label of the samples that count."""
+
+
+def _queries(cluster: LocalCluster) -> Counter[str]:
+    """The sums of these counters over all brokers."""
+    found: Counter[str] = Counter()
+    for broker in cluster.brokers:
+        for line in broker.metrics().splitlines():
+            name, _, rest = line.partition("{")
+            labels, _, value = rest.rpartition("} ")
+            for field, (metric, label) in _ASKED.items():
+                if name == metric and label in labels:
+                    found[field] += int(float(value))
+    return found
+
+
+def report_overlap(
+    session: Session, sizes: LatenessSizes, found: Mapping[str, tuple[Steady, Reserving]]
+) -> None:
+    simple, simply = found["simple ranges"]
+    aware, awarely = found["rack-aware"]
+    case = (
+        f"two racks, {_BROKERS} brokers, {sizes.rate:,} messages/s to {sizes.consumers} consumers"
+    )
+    for metric in ("reservations", "in_vain", "refused"):
+        session.add(
+            case,
+            {"in_vain": "reservations in vain", "refused": "leases refused"}.get(metric, metric),
+            getattr(awarely, metric),
+            "a second",
+            beside=("one rack", getattr(simply, metric)),
+        )
+    session.add(case, "late, p99", aware.late.p99_ms, "ms", beside=("one rack", simple.late.p99_ms))
 
 
 # The case `connected`

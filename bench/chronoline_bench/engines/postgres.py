@@ -69,23 +69,7 @@ class PostgresDatabase(Database):
         self._raw.execute(_INSERT.encode(), row)
 
     def fill(self, topic: Topic, filling: Filling, advance: Advance) -> None:
-        starts = iter(range(0, filling.total, _FILL_ROWS))
-        lock = threading.Lock()
-
-        def work() -> None:
-            with self._connect() as connection:
-                # These rows need not survive a crash, and a checkpoint follows.
-                connection.execute("SET synchronous_commit = off")
-                while True:
-                    with lock:
-                        start = next(starts, None)
-                    if start is None:
-                        return
-                    last = min(start + _FILL_ROWS, filling.total) - 1
-                    connection.execute(_FILL.encode(), _values(topic, filling, start, last))
-                    advance(last - start + 1)
-
-        at_once([work] * _FILLERS)
+        fill_table(self.url, topic, filling, advance)
 
     def settle(self) -> None:
         self._raw.execute(f"VACUUM (ANALYZE) {_TABLE}".encode())
@@ -153,6 +137,27 @@ def copy_rows(connection: Connection, rows: Sequence[RawRow]) -> None:
         copy.set_types(_TYPES)
         for row in rows:
             copy.write_row(row)
+
+
+def fill_table(url: str, topic: Topic, filling: Filling, advance: Advance) -> None:
+    """Adds many waiting messages, by some connections at once."""
+    starts = iter(range(0, filling.total, _FILL_ROWS))
+    lock = threading.Lock()
+
+    def work() -> None:
+        with psycopg.connect(url, autocommit=True) as connection:
+            # These rows need not survive a crash, and a checkpoint follows.
+            connection.execute("SET synchronous_commit = off")
+            while True:
+                with lock:
+                    start = next(starts, None)
+                if start is None:
+                    return
+                last = min(start + _FILL_ROWS, filling.total) - 1
+                connection.execute(_FILL.encode(), _values(topic, filling, start, last))
+                advance(last - start + 1)
+
+    at_once([work] * _FILLERS)
 
 
 def drop_database(server: PostgresServer, name: str) -> None:

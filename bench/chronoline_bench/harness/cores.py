@@ -26,9 +26,13 @@ class Part:
 
     pids: Sequence[int]
     wanted: Callable[[str], bool] = lambda program: True
+    is_alone: bool = False
+    """Descendants do not count: they are other parts."""
 
     def processor_s(self) -> float:
         """Returns the processor time that they have used, with that of descendants that ended."""
+        if self.is_alone:
+            return sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in self.pids)
         total_s = 0.0
         for process in family(*self.pids):
             with suppress(psutil.NoSuchProcess):  # it ends meanwhile

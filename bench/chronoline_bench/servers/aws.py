@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -53,6 +54,15 @@ class S3Server(_AwsServer):
 
     name = "the S3 server"
 
+    def __init__(self, tls: tuple[Path, Path] | None = None) -> None:
+        """`tls` are the files of a certificate and of its key: then it speaks https."""
+        super().__init__()
+        self._tls = tls
+
+    @property
+    def endpoint(self) -> str:
+        return f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self._port}"
+
     def url(self, bucket: str, prefix: str = "") -> str:
         """The URL of a log's objects on this server."""
         place = f"{bucket}/{quote(prefix)}" if prefix else bucket
@@ -68,7 +78,7 @@ class S3Server(_AwsServer):
         self._ask("POST", "/moto-api/reset-auth", b"0" if wanted else b"inf")
 
     def _command(self) -> Sequence[str]:
-        return [sys.executable, "-m", __name__, str(self._port)]
+        return [sys.executable, "-m", __name__, str(self._port), *map(str, self._tls or ())]
 
     def _options(self) -> dict[str, Any]:
         return {"env": without("AWS_", "MOTO_", "INITIAL_NO_AUTH_ACTION_COUNT")}
@@ -120,12 +130,13 @@ class DynamoDBServer(_AwsServer):
         return False
 
 
-def _serve(port: int) -> None:
+def _serve(port: int, tls: Sequence[str]) -> None:
     from moto.server import main  # noqa: PLC0415 - only the child process needs it
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # no line for each request
-    main(["--host", "127.0.0.1", "--port", str(port)])
+    files = ["--ssl-cert", tls[0], "--ssl-key", tls[1]] if tls else []
+    main(["--host", "127.0.0.1", "--port", str(port), *files])
 
 
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]))
+    _serve(int(sys.argv[1]), sys.argv[2:])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -26,11 +26,18 @@ class PgBouncerServer(Server):
     name = "PgBouncer"
 
     def __init__(
-        self, folder: Path, server_url: str, *, pool_mode: Literal["transaction", "session"]
+        self,
+        folder: Path,
+        server_url: str,
+        *,
+        pool_mode: Literal["transaction", "session"],
+        options: Mapping[str, str | Path] | None = None,
     ) -> None:
+        """`options` are further settings, such as those of TLS, in the place of the server's own."""
         self._folder = folder.absolute()
         self._server = urlsplit(server_url)
         self._pool_mode = pool_mode
+        self._given = dict(options or {})
         self._program: Path | None = None
         self._libraries: Path | None = None
         super().__init__()
@@ -54,7 +61,7 @@ class PgBouncerServer(Server):
             "listen_addr = 127.0.0.1",
             f"listen_port = {self._port}",
             "unix_socket_dir =",
-            "auth_type = any",
+            *(f"{name} = {value}" for name, value in ({"auth_type": "any"} | self._given).items()),
             f"pool_mode = {self._pool_mode}",
             "default_pool_size = 4",
         ]

@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -25,6 +25,7 @@ from chronoline.broker.principals import ANYBODY, Principal
 from chronoline.core.errors import BrokerUnavailable, ChronolineError, InvalidInput, NodeBusy
 from chronoline.core.limits import name_problem
 from chronoline.core.rights import RightKind
+from chronoline.runtime import audit
 from chronoline.runtime.admission import Admitted
 from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.tasks import TaskSet
@@ -68,7 +69,10 @@ class ClientStream(ABC, Generic[Frame, Reply]):
         """`client` is the client whose share of the node its requests take."""
         self._parts = parts
         self._client = client
+        self.count_streams: Callable[[], int] = lambda: 1
+        """Counts the open streams of the broker."""
         self.principal: Principal = ANYBODY
+        self.origin = ""
         self.name = ""
         self.rack = ""
         self.outbox: Outbox[Reply] = Outbox()
@@ -297,7 +301,7 @@ class ClientStream(ABC, Generic[Frame, Reply]):
         is_counted = what in MESSAGE_FRAMES  # by the carrier, with its topic
         counting = nullcontext() if is_counted else metrics.command(what, "")
         try:
-            with counting:
+            with counting, self._audited(what):
                 await work(frame)
         except ChronolineError as error:
             self.outbox.put(self.reply_type(seq=frame.seq, failure=failure_of(error)))
@@ -306,6 +310,13 @@ class ClientStream(ABC, Generic[Frame, Reply]):
             self.outbox.put(self.reply_type(seq=frame.seq, failure=failure_of(error)))
         finally:
             self.outbox.when_taken(end)
+
+    def _audited(self, what: str) -> AbstractContextManager[object]:
+        if what in MESSAGE_FRAMES:  # they need rights to names, and are counted instead
+            return nullcontext()
+        request = audit.AuditedRequest(what, self.origin)
+        request.who = self.principal.who
+        return request
 
     async def _hello(self, frame: Frame) -> None:
         if frame.WhichOneof("what") != "hello":
@@ -330,7 +341,7 @@ class ClientStream(ABC, Generic[Frame, Reply]):
                 frame_bytes=limits.frame_bytes,
                 batch=limits.batch,
                 credit=limits.credit,
-                ping_interval_ms=limits.ping_interval_ms,
+                ping_interval_ms=self._ping_interval_ms,
                 ping_timeout_ms=limits.ping_timeout_ms,
             ),
             others=self._parts.overseer.others,
@@ -341,11 +352,24 @@ class ClientStream(ABC, Generic[Frame, Reply]):
         ping = frame.ping
         now_us, _ = self._parts.timekeeper.stamp()
         drift = self.measured.pinged(
-            client_us=ping.client_us, round_trip_us=ping.round_trip_us, now_us=now_us
+            client_us=ping.client_us,
+            now_us=now_us,
+            sent_us=ping.sent_us,
+            round_trip_us=ping.round_trip_us,
+            measured_us=ping.measured_us,
         )
         self._busied(ping.busy)
-        pong = pb.Pong(sent_us=ping.sent_us, drift_us=drift.drift_us, drifting=drift.drifting)
+        pong = pb.Pong(
+            sent_us=ping.sent_us,
+            drift_us=drift.drift_us,
+            drifting=drift.drifting,
+            interval_ms=self._ping_interval_ms,
+        )
         self.outbox.put(self.reply_type(seq=frame.seq, pong=pong))
+
+    @property
+    def _ping_interval_ms(self) -> int:
+        return self._parts.limits.ping_interval_of(self.count_streams())
 
     def _busied(self, busy: bool) -> None:
         """The client is busy, or not any more."""

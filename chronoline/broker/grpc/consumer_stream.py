@@ -88,6 +88,9 @@ class ConsumerClientStream(ClientStream[pb.ConsumerFrame, pb.ConsumerReply]):
     def replaced(self, topic: Topic) -> None:
         self._names.replace(self.name, self)
 
+    def is_subscribed(self, topic_uid: int) -> bool:
+        return topic_uid in self._subscriptions or topic_uid in self._subscribing
+
     @property
     def first_topic(self) -> int | None:
         """The topic by which its client chooses a broker, also before it is subscribed."""
@@ -141,7 +144,7 @@ class ConsumerClientStream(ClientStream[pb.ConsumerFrame, pb.ConsumerReply]):
         uid = self._asked = asked.topic_uid
         await self._check_right(uid)
         topic = await self._parts.topics.get(uid)
-        if uid in self._subscriptions or uid in self._subscribing:
+        if self.is_subscribed(uid):
             raise AlreadySubscribed(
                 f"consumer {self.name!r} is subscribed to topic {topic.name!r} already"
             )
@@ -153,6 +156,7 @@ class ConsumerClientStream(ClientStream[pb.ConsumerFrame, pb.ConsumerReply]):
             raise InvalidInput(
                 f"{len(asked.holding)} leases held; at most {_MOST_HELD} can be named"
             )
+        self._names.subscribing(self.name, uid, self)
         self._subscribing[uid] = _current_task()
         try:
             subscription, kept = await self._parts.loaders.subscribe(

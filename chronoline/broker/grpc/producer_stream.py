@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from chronoline.broker.context import BrokerContext
-from chronoline.broker.failure_sampler import FailureSampler, SampleRule
+from chronoline.broker.failure_sampler import THROTTLE, THROTTLED, FailureSampler
 from chronoline.broker.grpc.client_stream import ClientStream
 from chronoline.broker.limits import check_batch
 from chronoline.core.errors import ChronolineError, TooMuch
@@ -14,8 +14,6 @@ from chronoline.core.rights import RightKind
 from chronoline.wire.codec import new_from_wire, outcomes_to_wire
 from chronoline.wire.codes import FailureKind, failure_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
-
-_THROTTLE = SampleRule(judged=20, failures=15, every_s=0.1, successes=5, quiet_s=5.0)
 
 
 class ProducerClientStream(ClientStream[pb.ProducerFrame, pb.ProducerReply]):
@@ -29,17 +27,13 @@ class ProducerClientStream(ClientStream[pb.ProducerFrame, pb.ProducerReply]):
 
     def __init__(self, parts: BrokerContext, client: str = "") -> None:
         super().__init__(parts, client)
-        self.throttle = FailureSampler(_THROTTLE)
-        """While most of its requests are invalid, one in 100 ms is carried out."""
+        self.throttle = FailureSampler(THROTTLE)
 
     async def _carry_out(self, frame: pb.ProducerFrame) -> None:
         now_s = time.monotonic()
         if not self.throttle.admits(now_s):
             self._parts.metrics.refused("grpc", "throttled")
-            error = TooMuch(
-                "most of the last requests of this producer failed, so it is throttled; nothing was changed. "
-                "Try again later"
-            )
+            error = TooMuch(THROTTLED)
             error.retry_after_ms = self.throttle.wait_ms(now_s)
             raise error
         try:

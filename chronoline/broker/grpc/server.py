@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 import urllib.parse
 from collections import Counter
@@ -14,12 +15,13 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc import aio
 
-from chronoline.broker.auth import Door, token_hash
+from chronoline.broker.auth import Door, Shown, token_hash
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.grpc.client_stream import STOPPING, ClientStream
 from chronoline.broker.grpc.consumer_stream import ConsumerClientStream
 from chronoline.broker.grpc.consumers import ConsumerNames
 from chronoline.broker.grpc.producer_stream import ProducerClientStream
+from chronoline.broker.grpc.schedule_calls import ScheduleCalls
 from chronoline.broker.grpc.unary_calls import UnaryCalls
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.overseer import LocalClients, MoveNotice
@@ -35,15 +37,17 @@ from chronoline.core.errors import (
     WrongBroker,
 )
 from chronoline.core.selector import ClientKind
+from chronoline.runtime import audit
 from chronoline.runtime.admission import Admitted, client_key
 from chronoline.runtime.service import AsyncService
 from chronoline.runtime.tasks import supervise
+from chronoline.runtime.tls import grpc_certificate_names
 from chronoline.wire.codes import FAILURE_KEY, STATUS, failure_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
-_UNARY: dict[str, dict[str, Any]] = {
+UNARY: dict[str, dict[str, Any]] = {
     "chronoline.v1.Overseer": {
         "Info": pb.InfoRequest,
         "CreateTopic": pb.CreateTopicRequest,
@@ -69,12 +73,21 @@ _UNARY: dict[str, dict[str, Any]] = {
         "Export": pb.ExportRequest,
         "Import": pb.ImportRequest,
     },
+    "chronoline.v1.Schedules": {
+        "PutSchedule": pb.PutScheduleRequest,
+        "GetSchedule": pb.GetScheduleRequest,
+        "ListSchedules": pb.ListSchedulesRequest,
+        "PauseSchedule": pb.ScheduleRef,
+        "ResumeSchedule": pb.ScheduleRef,
+        "DeleteSchedule": pb.ScheduleRef,
+    },
 }
 _ROLES = {
     **dict.fromkeys(
         ("CreateTopic", "DropTopic", "PauseTopic", "ResumeTopic", "ChangeTopic"), "overseer"
     ),
-    **dict.fromkeys(_UNARY["chronoline.v1.Carrier"], "carrier"),
+    **dict.fromkeys(UNARY["chronoline.v1.Carrier"], "carrier"),
+    **dict.fromkeys(UNARY["chronoline.v1.Schedules"], "carrier"),
 }
 """The role of the broker that answers a call; every broker answers the others."""
 _LOOK_AFTER_S = 0.5
@@ -92,8 +105,10 @@ _IDLE_MS = 60_000
 """A connection without a call is closed after this time; clients open another one by themselves."""
 
 _STOPPING = "the broker is stopping; reconnect, to this broker or another"
+_CHANGED = "the rights of the token have changed; reconnect"
 _REVOKED = "the broker asks for a token; the one of this stream was revoked, or has expired"
 
+_CAPITAL = re.compile(r"(?<!^)([A-Z])")
 AnyClientStream = ClientStream[Any, Any]
 
 
@@ -108,8 +123,8 @@ class GrpcEdge(AsyncService):
         self._parts = parts
         self._host = host
         self._door = door
-        # By stream, the hash of its token.
-        self._sessions: dict[AnyClientStream, str] = {}
+        # By stream, the proof of its client.
+        self._sessions: dict[AnyClientStream, Shown] = {}
         self._names = ConsumerNames()
         self._server: aio.Server | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -140,10 +155,11 @@ class GrpcEdge(AsyncService):
                 ("grpc.max_connection_idle_ms", _IDLE_MS),
             ],
         )
-        calls = UnaryCalls(self._parts)
-        for service, questions in _UNARY.items():
+        of_messages, of_schedules = UnaryCalls(self._parts), ScheduleCalls(self._parts)
+        for service, questions in UNARY.items():
+            calls = of_schedules if service.endswith("Schedules") else of_messages
             handlers = {
-                name: self._question(getattr(calls, name), request, role=_ROLES.get(name, ""))
+                name: self._question(name, getattr(calls, name), request)
                 for name, request in questions.items()
             }
             if service.endswith("Carrier"):
@@ -190,25 +206,28 @@ class GrpcEdge(AsyncService):
         }
 
     def _question(
-        self, answer: Callable[[Any, Principal], Awaitable[Any]], request: Any, *, role: str
+        self, name: str, answer: Callable[[Any, Principal], Awaitable[Any]], request: Any
     ) -> grpc.RpcMethodHandler[Any, Any]:
         """The handler of a method with one request and one reply.
 
         For gRPC it is a stream: gRPC reads the request of any other method before the token is checked.
         """
+        role, act = _ROLES.get(name, ""), _CAPITAL.sub(r"_\1", name).lower()
 
         async def handle(_: AsyncIterator[bytes], context: Any) -> None:
-            try:
-                if role:
-                    self._parts.member.check_role(role)
-                await self._answer(answer, request, context)
-            except ChronolineError as error:
-                failure = failure_of(error)
-            except Exception as error:
-                logger.exception("a unary call failed")
-                failure = failure_of(error)
-            else:
-                return
+            with audit.AuditedRequest(act, _address_of(context)):
+                try:
+                    if role:
+                        self._parts.member.check_role(role)
+                    await self._answer(answer, request, context)
+                except ChronolineError as error:
+                    failure = failure_of(error)
+                except Exception as error:
+                    logger.exception("a unary call failed")
+                    failure = failure_of(error)
+                else:
+                    return
+                audit.refused(failure.code)
             # Not within `except`: gRPC would keep the error, whose traceback holds the request.
             await _abort(context, failure)
 
@@ -217,7 +236,8 @@ class GrpcEdge(AsyncService):
     async def _answer(
         self, answer: Callable[[Any, Principal], Awaitable[Any]], request: Any, context: Any
     ) -> None:
-        limits, principal = self._parts.limits, self._principal(context)
+        limits, principal = self._parts.limits, self._principal(_shown(context))
+        audit.by(principal.who)
         with await self._admit(context) as admitted:
             try:
                 async with asyncio.timeout(limits.ping_timeout_ms / 1000):
@@ -234,10 +254,11 @@ class GrpcEdge(AsyncService):
             reply = await answer(asked, principal)
             await context.write(reply.SerializeToString())
 
-    def _principal(self, context: Any) -> Principal:
-        """Raises `Unauthenticated` if the token was revoked since the call was let in."""
-        principal = self._door.principal(_authorization(context.invocation_metadata()))
+    def _principal(self, shown: Shown) -> Principal:
+        """Raises `Unauthenticated` for a client that is not known, or not any more."""
+        principal = _let_in(self._door, shown)
         if principal is None:
+            self._parts.metrics.refused("grpc", "unauthenticated")
             raise Unauthenticated
         return principal
 
@@ -269,12 +290,15 @@ class GrpcEdge(AsyncService):
             await _abort(context, failure_of(too_many))
         if self._stopping:
             await _abort(context, failure_of(BrokerUnavailable(_STOPPING)))
+        shown = _shown(context)
         try:
             self._parts.member.check_role("carrier")
-            session.principal = self._principal(context)
-        except (Unauthenticated, WrongBroker) as error:
+            session.principal = self._principal(shown)
+        except (BrokerUnavailable, Unauthenticated, WrongBroker) as error:
             await _abort(context, failure_of(error))
-        self._sessions[session] = token_hash(_authorization(context.invocation_metadata()))
+        session.count_streams = lambda: len(self._sessions)
+        session.origin = _address_of(context)
+        self._sessions[session] = shown
         try:
             await session.serve(frames, context.write)
         finally:
@@ -292,17 +316,16 @@ class GrpcEdge(AsyncService):
                 session.check_alive(now_s)
 
     def _check_tokens(self) -> None:
-        try:
-            principals = {
-                session: self._door.principal_of(shown) for session, shown in self._sessions.items()
-            }
-        except InvalidInput:  # the tokens cannot be read: until they can, streams stay
-            return
-        for session, principal in principals.items():
+        for session, shown in list(self._sessions.items()):
+            try:
+                principal = self._door.principal(shown)
+            except (InvalidInput, BrokerUnavailable):  # it cannot be said: until then, streams stay
+                continue
             if principal is None:
                 session.go_away("unauthenticated", _REVOKED)
-            else:
-                session.principal = principal  # its rights can have changed
+            elif principal != session.principal:
+                # It may have lost the right to its topics: it subscribes again, and is checked.
+                session.go_away("rights_changed", _CHANGED)
 
 
 class _StreamClients(LocalClients):
@@ -346,10 +369,27 @@ class _StreamClients(LocalClients):
 def _client_of(context: Any) -> str:
     """The client whose share of the node a call takes."""
     shown = token_hash(_authorization(context.invocation_metadata()))
-    _, _, address = urllib.parse.unquote(context.peer()).partition(
-        ":"
-    )  # such as ipv6:%5B::1%5D:50000
+    address = _address_of(context)
     return client_key(shown, address, is_local=is_loopback(address.rpartition(":")[0]))
+
+
+def _address_of(context: Any) -> str:
+    # Such as ipv6:%5B::1%5D:50000.
+    _, _, address = urllib.parse.unquote(context.peer()).partition(":")
+    return address
+
+
+def _shown(context: Any) -> Shown:
+    names = grpc_certificate_names(context.auth_context())
+    return Shown(_authorization(context.invocation_metadata()), names)
+
+
+def _let_in(door: Door, shown: Shown) -> Principal | None:
+    """None for a client that is not known. Raises `BrokerUnavailable` while that cannot be said."""
+    try:
+        return door.principal(shown)
+    except InvalidInput as error:  # the file of tokens cannot be read
+        raise BrokerUnavailable(str(error)) from None
 
 
 def _authorization(metadata: Any) -> str | bytes:
@@ -371,11 +411,22 @@ class _Doorkeeper(aio.ServerInterceptor):
         self._metrics = metrics
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
-        if self._door.principal(_authorization(details.invocation_metadata)) is not None:
+        shown = Shown(_authorization(details.invocation_metadata))
+        try:
+            is_known = _let_in(self._door, shown) is not None
+        except BrokerUnavailable as error:
+            return _refusing(error)
+        # The certificate of the connection is not known here; the handlers look at it before they read.
+        if is_known or (not shown.authorization and self._door.knows_certificates):
             return await continuation(details)
         self._metrics.refused("grpc", "unauthenticated")
-        return grpc.stream_stream_rpc_method_handler(_refuse_stranger)
+        return _refusing(Unauthenticated())
 
 
-async def _refuse_stranger(_: Any, context: Any) -> None:
-    await _abort(context, failure_of(Unauthenticated()))
+def _refusing(error: ChronolineError) -> grpc.RpcMethodHandler[Any, Any]:
+    failure = failure_of(error)
+
+    async def refuse(_: Any, context: Any) -> None:
+        await _abort(context, failure)
+
+    return grpc.stream_stream_rpc_method_handler(refuse)

@@ -28,6 +28,7 @@ from chronoline.core.permissions import Actor, Consumer, Operation, Producer
 from chronoline.core.ranges import BucketRange
 from chronoline.core.rights import RightKind
 from chronoline.core.selector import ClientKind
+from chronoline.runtime import audit
 from chronoline.stores.browse import browse
 from chronoline.stores.contract import Counts
 from chronoline.stores.transfer import export_page
@@ -101,7 +102,8 @@ class UnaryCalls:
             coordination_problem=info.coordination_problem,
         )
 
-    async def Prefer(self, asked: pb.PreferRequest, _: Principal) -> pb.PreferredBrokers:
+    async def Prefer(self, asked: pb.PreferRequest, principal: Principal) -> pb.PreferredBrokers:
+        principal.check_touches_any()
         is_producer = asked.kind == pb.PreferRequest.KIND_PRODUCER
         kind = ClientKind.PRODUCER if is_producer else ClientKind.CONSUMER
         with self._command("prefer"):
@@ -244,6 +246,7 @@ class UnaryCalls:
         group = await self._letter_group(principal, asked.topic_uid, asked.producer_group)
         changes = letter_changes(Operation.REDRIVE, asked.ids, due, producer_group=group)
         outcomes = await self._parts.carrier.change(asked.topic_uid, changes)
+        audit.note_outcomes(outcomes)
         return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
 
     async def Discard(self, asked: pb.DiscardRequest, principal: Principal) -> pb.Outcomes:
@@ -251,6 +254,7 @@ class UnaryCalls:
         group = await self._letter_group(principal, asked.topic_uid, asked.producer_group)
         changes = letter_changes(Operation.DISCARD, asked.ids, producer_group=group)
         outcomes = await self._parts.carrier.change(asked.topic_uid, changes)
+        audit.note_outcomes(outcomes)
         return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
 
     # Administration

@@ -20,7 +20,7 @@ from chronoline.broker.http.responses import (
     moments,
 )
 from chronoline.core.ranges import BucketRange
-from chronoline.core.rights import RightKind
+from chronoline.core.rights import EVERY_TOPIC, RightKind
 from chronoline.runtime.metrics import CONTENT_TYPE
 
 _METRICS_ANSWER = {"description": "In Prometheus' text format.", "content": {"text/plain": {}}}
@@ -59,8 +59,8 @@ class AdminRoutes:
         return StatusResponse(status="ready")
 
     async def metrics(self, principal: RequestPrincipal) -> Response:
-        """Show the metrics. Messages are counted at most every ten seconds."""
-        principal.check(RightKind.OBSERVE)
+        """Show the metrics, which name all topics. Messages are counted at most every ten seconds."""
+        principal.check(RightKind.OBSERVE, EVERY_TOPIC)
         await asyncio.gather(self._backlog.refresh(), self._parts.degradation.refresh())
         async with self._rendering:
             text = await asyncio.to_thread(self._parts.metrics.snapshot().text)

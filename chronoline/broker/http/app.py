@@ -154,6 +154,8 @@ def new_app(
 def _role_of(request: Request) -> str:
     """The role of the broker that answers a request; empty if every broker does."""
     parts = request.url.path.strip("/").split("/")
+    if parts[:2] == ["v1", "schedules"]:
+        return "carrier"
     if parts[:2] != ["v1", "topics"]:
         return ""
     if len(parts) > _PARTS_OF_A_TOPIC and parts[_PARTS_OF_A_TOPIC:] not in _OF_TOPICS:

@@ -13,10 +13,12 @@ from http import HTTPStatus
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chronoline.broker.auth import Door, token_hash
+from chronoline.broker.auth import Door, Shown, token_hash
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.body_limit import BoundedBody
+from chronoline.broker.http.console_mount import ConsoleApp, is_of_console
 from chronoline.broker.http.problems import problem_of
+from chronoline.broker.http.producer_throttle import ProducerThrottle
 from chronoline.broker.principals import Principal
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import (
@@ -26,6 +28,7 @@ from chronoline.core.errors import (
     Unauthenticated,
 )
 from chronoline.core.rights import Rights
+from chronoline.runtime import audit
 from chronoline.runtime.admission import client_key
 
 logger = logging.getLogger(__name__)
@@ -34,7 +37,14 @@ OPEN_PATHS = frozenset({"/livez", "/readyz"})
 """Paths that need no token: probes have none."""
 PRINCIPAL = "chronoline.principal"
 """The key of the principal in the scope of a request."""
-_NOBODY = Principal(rights=Rights(()))
+ASK_AGAIN = "chronoline.ask_again"
+"""The key of a function that returns the principal as it is now, or raises `Unauthenticated`."""
+CERTIFICATE = "certificate"
+"""The key of the names of the connection's certificate, in the state of a request."""
+_PLAIN = (b"", b"identity")
+_ENCODED = "the body must be plain: send it without Content-Encoding"
+NOBODY = Principal(rights=Rights(()))
+"""A probe, or a browser that has not signed in."""
 
 
 class RequestGuard:
@@ -48,30 +58,48 @@ class RequestGuard:
         *,
         host: str,
         consumer_paths: tuple[str, ...],
+        console: ConsoleApp | None = None,
     ) -> None:
         """Requests whose path ends in one of `consumer_paths` are counted as those of consumers."""
+        self._console = console
         self._app = app
         self._parts = parts
         self._door = door
         self._on_loopback = is_loopback(host)
         self._consumer_paths = consumer_paths
+        self.throttle = ProducerThrottle(parts.metrics, most=parts.limits.connections)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Ids and topics may have any character: the path is split before its segments are decoded.
         scope["path"] = scope["raw_path"].decode("ascii")
+        with audit.AuditedRequest(scope["path"], _address_of(scope)) as audited:
+            await self._answer(scope, receive, send)
+            if (endpoint := scope.get("endpoint")) is not None:
+                audited.act = endpoint.__name__
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         partner = "consumer" if scope["path"].endswith(self._consumer_paths) else "producer"
+        throttles = partner == "producer" and not is_of_console(scope["path"])
         count = partial(self._count, partner)
         started = False
 
         async def counted_send(message: Message) -> None:
             nonlocal started
+            if not started and message["type"] == "http.response.start" and throttles:
+                self.throttle.answered(scope, message["status"])
             started = True
             count("out", message)
             await send(message)
 
         try:
-            scope[PRINCIPAL] = self._principal(scope["path"], headers)
+            ask = scope[ASK_AGAIN] = partial(self._principal, scope, headers)
+            principal = scope[PRINCIPAL] = ask()
+            audit.by(principal.who)
+            if headers.get(b"content-encoding", b"").lower() not in _PLAIN:
+                raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, _ENCODED)
+            if throttles:
+                self.throttle.admit(scope)
             client = _client_of(scope, headers)
             with BoundedBody(receive, headers, self._parts, client, count) as body:
                 await body.admit()
@@ -84,15 +112,23 @@ class RequestGuard:
             if not started:
                 await problem_of(error)(scope, receive, counted_send)
 
-    def _principal(self, path: str, headers: Mapping[bytes, bytes]) -> Principal:
+    def _principal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal:
         """Raises `Unauthenticated` without a token, and on loopback for a host that is not allowed."""
-        if path in OPEN_PATHS:
-            return _NOBODY
+        if scope["path"] in OPEN_PATHS:
+            return NOBODY
+        in_console = self._console is not None and is_of_console(scope["path"])
+        authorization = headers.get(b"authorization", b"")
+        if in_console:
+            assert self._console is not None
+            authorization = self._console.authorization(headers)
+        certificate = scope.get("state", {}).get(CERTIFICATE, ())
         try:
             asks = self._door.asks
-            principal = self._door.principal(headers.get(b"authorization", b""))
+            principal = self._door.principal(Shown(authorization, certificate))
         except InvalidInput as error:  # the file of tokens cannot be read
             raise BrokerUnavailable(str(error)) from None
+        if principal is None and in_console:
+            return NOBODY  # its pages ask for a token
         if principal is None:
             self._parts.metrics.refused("http", "unauthenticated")
             raise Unauthenticated
@@ -110,6 +146,11 @@ class RequestGuard:
 
 def _client_of(scope: Scope, headers: Mapping[bytes, bytes]) -> str:
     """The client whose share of the node a request takes."""
-    host, port = scope["client"] or ("", 0)
+    host, _ = scope["client"] or ("", 0)
     shown = token_hash(headers.get(b"authorization", b""))
-    return client_key(shown, f"{host}:{port}", is_local=is_loopback(host))
+    return client_key(shown, _address_of(scope), is_local=is_loopback(host))
+
+
+def _address_of(scope: Scope) -> str:
+    host, port = scope["client"] or ("", 0)
+    return f"{host}:{port}"

@@ -19,6 +19,7 @@ from chronoline.broker.http.app import (
     new_router,
     problems,
 )
+from chronoline.broker.http.auth import ASK_AGAIN
 from chronoline.broker.http.poller import Poller, Pollers
 from chronoline.broker.http.requests import (
     DUE_NAMES,
@@ -386,6 +387,9 @@ class _LongPoll(Response):
         handed = False
         try:
             came = await self._pollers.wait(poll, self._wait_s)
+            # The token can have been revoked while the poll waited: what came is given back then.
+            consumer = request.consumer or ""
+            scope[ASK_AGAIN]().check(RightKind.CONSUME, poll.poller.topic.name, consumer)
             content = await self._content(poll.poller, came)
             for _ in range(_TURNS):
                 await asyncio.sleep(0)  # a client that has left is noticed now, before the answer

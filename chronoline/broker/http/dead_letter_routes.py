@@ -41,6 +41,7 @@ from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import id_problem, time_problem
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After, DeadLetter
 from chronoline.core.permissions import Operation
+from chronoline.runtime import audit
 
 _PAGE = 100
 _MOST = 1_000
@@ -100,6 +101,7 @@ class DeadLetterRoutes:
         outcomes = await self._topics.on(
             topic, lambda found: self._parts.carrier.change(found.uid, changes)
         )
+        audit.note_outcomes(outcomes)
         return await outcomes_response(outcomes, "due")
 
     async def discard(
@@ -112,6 +114,7 @@ class DeadLetterRoutes:
         outcomes = await self._topics.on(
             topic, lambda found: self._parts.carrier.change(found.uid, changes)
         )
+        audit.note_outcomes(outcomes)
         return await outcomes_response(outcomes)
 
     async def list_dead_letters(

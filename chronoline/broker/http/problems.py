@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from chronoline.core.errors import OutcomeUnknown, Refused
 from chronoline.core.outcome import Refusal
+from chronoline.runtime import audit
 from chronoline.wire.codes import FailureKind, failure_of
 
 MEDIA_TYPE = "application/problem+json"
@@ -41,6 +42,8 @@ STATUS_OF_CODE: Mapping[str, HTTPStatus] = {
     "coordination_refused": HTTPStatus.BAD_GATEWAY,
     "unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
     "outcome_unknown": HTTPStatus.GATEWAY_TIMEOUT,
+    "schedule_not_found": HTTPStatus.NOT_FOUND,
+    "schedule_exists": HTTPStatus.CONFLICT,
 }
 """The status of a failed request, by the code that gRPC uses too."""
 STATUS_OF_REFUSAL: Mapping[Refusal, HTTPStatus] = {
@@ -123,6 +126,7 @@ def problem_response(
     headers: Mapping[str, str] | None = None,
 ) -> ProblemResponse:
     """The response with a problem. `Retry-After` is in whole seconds, rounded up."""
+    audit.refused(code)
     problem = Problem(
         type=f"urn:chronoline:problem:{code}",
         title=code.replace("_", " ").capitalize(),
@@ -145,13 +149,13 @@ def problem_of(error: BaseException) -> ProblemResponse:
     if isinstance(error, Refused):
         outcome = error.outcomes[0]
         refusal = outcome.refusal or Refusal.INVALID
-        passes = outcome.retry_after_ms is not None
+        passes = error.retry_after_ms is not None
         return problem_response(
             STATUS_OF_REFUSAL[refusal],
             refusal.value,
             outcome.reason,
             kind=FailureKind.TRY_AGAIN if passes else FailureKind.REFUSED,
-            retry_after_ms=outcome.retry_after_ms,
+            retry_after_ms=error.retry_after_ms,
         )
     if isinstance(error, RequestValidationError):
         return problem_response(

@@ -59,7 +59,8 @@ Schema = TypeVar("Schema", bound=BaseModel)
 # Fields in paths
 
 
-def _decoded_segment(text: str) -> str:
+def decoded_segment(text: str) -> str:
+    """A part of the path. Raises `ValueError`."""
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
@@ -82,12 +83,12 @@ SenderContext = Annotated[TraceContext, Depends(sender_context)]
 RequestPrincipal = Annotated[Principal, Depends(principal_of)]
 TopicName = Annotated[
     str,
-    BeforeValidator(_decoded_segment),
+    BeforeValidator(decoded_segment),
     Path(alias="topic", description="The topic's name, percent-encoded.", examples=["reminders"]),
 ]
 MessageId = Annotated[
     str,
-    BeforeValidator(_decoded_segment),
+    BeforeValidator(decoded_segment),
     Path(alias="id", description="The message's id, percent-encoded.", examples=["u1"]),
 ]
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import uvicorn
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chronoline.broker.auth import Door
@@ -18,19 +20,22 @@ from chronoline.broker.backlog import Backlog
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.admin_routes import AdminRoutes
 from chronoline.broker.http.app import new_app
-from chronoline.broker.http.auth import RequestGuard
+from chronoline.broker.http.auth import CERTIFICATE, RequestGuard
+from chronoline.broker.http.console_mount import CONSOLE, ConsoleApp, ConsoleFactory, Edge
 from chronoline.broker.http.consumer_routes import CONSUMER_PATHS, ConsumerRoutes
 from chronoline.broker.http.dead_letter_routes import DeadLetterRoutes
 from chronoline.broker.http.message_routes import MessageRoutes
 from chronoline.broker.http.operator_routes import OperatorRoutes
 from chronoline.broker.http.poller import Pollers
 from chronoline.broker.http.problems import ProblemResponse, problem_of
+from chronoline.broker.http.schedule_routes import ScheduleRoutes
 from chronoline.broker.http.topic_routes import TopicRoutes
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.topics import TopicsByName
 from chronoline.core.errors import InvalidInput, TooMuch
 from chronoline.runtime.listener import CappedListener, listen
 from chronoline.runtime.service import AsyncService
+from chronoline.runtime.tls import certificate_names
 
 _KEEP_ALIVE_S = 75
 """A connection without a request is closed after this time."""
@@ -45,14 +50,25 @@ _SEND_BUFFER_BYTES = 256 * 1024
 class HttpEdge(AsyncService):
     """Listens from `start` to `stop`; then it does not start again."""
 
-    def __init__(self, parts: BrokerContext, door: Door, *, host: str, port: int) -> None:
+    def __init__(
+        self,
+        parts: BrokerContext,
+        door: Door,
+        *,
+        host: str,
+        port: int,
+        console: ConsoleFactory | None = None,
+    ) -> None:
         """Port 0 picks a free port."""
+        self._new_console = console
+        self._console: ConsoleApp | None = None
         self._parts = parts
         self._door = door
         self._host = host.strip("[]")
         self._backlog = Backlog(parts.access, parts.topics, parts.clock, parts.metrics)
         self._pollers = Pollers(parts)
         self._admin = AdminRoutes(parts, self._backlog)
+        self._guard: RequestGuard | None = None
         self._server: _UvicornServer | None = None
         self._serving: asyncio.Task[None] | None = None
         self.port = port
@@ -61,6 +77,11 @@ class HttpEdge(AsyncService):
     def connections(self) -> int:
         """The number of open connections."""
         return 0 if self._server is None else len(self._server.server_state.connections)
+
+    @property
+    def throttled_producers(self) -> list[str]:
+        """The addresses of connections most of whose requests are invalid."""
+        return [] if self._guard is None else self._guard.throttle.throttled()
 
     async def _start(self) -> None:
         """Raises `InvalidInput` if it cannot listen at the address."""
@@ -78,6 +99,8 @@ class HttpEdge(AsyncService):
             raise
         self.port = listener.getsockname()[1]
         await self._pollers.start()
+        if self._console is not None:
+            await self._console.start()
         self._serving = asyncio.create_task(self._server.serve([listener]), name="http")
         up = asyncio.create_task(self._server.is_up.wait())
         await asyncio.wait([up, self._serving], return_when=asyncio.FIRST_COMPLETED)
@@ -89,31 +112,59 @@ class HttpEdge(AsyncService):
     async def _stop(self) -> None:
         """Answers the waiting polls, and returns when all requests are answered."""
         self._pollers.end_polls()
+        if self._console is not None:
+            self._console.end_streams()
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             serving, self._serving = self._serving, None
             await serving
         await self._pollers.stop()
+        if self._console is not None:
+            await self._console.stop()
         self._backlog.stop()
 
     def _config(self, host: str, listener: CappedListener) -> uvicorn.Config:
         parts, context = self._parts, self._door.ssl_context()
         topics = TopicsByName(parts.topics)
+        edge = Edge(
+            parts=parts,
+            door=self._door,
+            topics=topics,
+            topic_routes=TopicRoutes(parts, topics),
+            message_routes=MessageRoutes(parts, topics),
+            dead_letter_routes=DeadLetterRoutes(parts, topics),
+            schedule_routes=ScheduleRoutes(parts, topics),
+            operator_routes=OperatorRoutes(parts, topics),
+            backlog=self._backlog,
+        )
         app = new_app(
             parts.version,
             [
-                TopicRoutes(parts, topics).router(),
-                OperatorRoutes(parts, topics).router(),
-                MessageRoutes(parts, topics).router(),
+                edge.topic_routes.router(),
+                edge.operator_routes.router(),
+                edge.message_routes.router(),
                 ConsumerRoutes(parts, topics, self._pollers).router(),
-                DeadLetterRoutes(parts, topics).router(),
+                edge.dead_letter_routes.router(),
+                edge.schedule_routes.router(),
                 self._admin.router(),
                 self._admin.root_router(),
             ],
             parts.member.check_role,
         )
+        if self._new_console is not None:
+            self._console = self._new_console(edge)
+            app.mount(CONSOLE, self._console.app)
+            app.add_route("/", _to_console, include_in_schema=False)
+        self._guard = RequestGuard(
+            app,
+            parts,
+            self._door,
+            host=host,
+            consumer_paths=CONSUMER_PATHS,
+            console=self._console,
+        )
         return uvicorn.Config(
-            RequestGuard(app, parts, self._door, host=host, consumer_paths=CONSUMER_PATHS),
+            self._guard,
             http=_connection_type(listener, parts.metrics),
             ws="none",
             lifespan="off",
@@ -127,6 +178,10 @@ class HttpEdge(AsyncService):
             timeout_graceful_shutdown=_GRACE_S,
             ssl_context_factory=None if context is None else lambda *_: context,
         )
+
+
+async def _to_console(_: Request) -> Response:
+    return RedirectResponse(f"{CONSOLE}/")
 
 
 class _UvicornServer(uvicorn.Server):
@@ -150,6 +205,8 @@ def _connection_type(listener: CappedListener, metrics: BrokerMetrics) -> type[H
 
     A client has to send a request, and to read its answer: a connection without progress is closed.
 
+    The names of the client's certificate go into the state of its requests (`app_state`), for the guard.
+
     Public means cover the time-out of idle connections (`timeout_keep_alive`), the size of a header
     (`h11_max_incomplete_event_size`) and the calls of asyncio (`connection_made`, `data_received`,
     `pause_writing`, …). Three things have none, which is why this is a subclass of `H11Protocol`:
@@ -170,6 +227,8 @@ def _connection_type(listener: CappedListener, metrics: BrokerMetrics) -> type[H
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
             super().connection_made(transport)
+            names = certificate_names(transport.get_extra_info("peercert"))
+            self.app_state = {**self.app_state, CERTIFICATE: names}
             peer: socket.socket = transport.get_extra_info("socket")
             self.descriptor = peer.fileno()
             if listener.is_over:

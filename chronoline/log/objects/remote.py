@@ -36,6 +36,7 @@ _LISTED_AT_ONCE = 1_000
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>\s*(?:<Message>([^<]*))?")
 _CAUSE = re.compile(r'\b(?:message|error): "([^"]+)"|\b(TimedOut)\b')
+_UNTRUSTED = re.compile(r"InvalidCertificate\(\s*(\w+)")
 _DETAILS = "\n\nDebug source:"
 _BROKEN_CONNECTION = "kind: Interrupted"
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
@@ -157,6 +158,11 @@ class RemoteObjects(Objects):
         if status == _NO_ROOM:
             return StoreFull(f"{failed}: {bucket} has no room left ({reason})")
         where = f"{bucket} at {address.endpoint}" if address.endpoint else bucket
+        if (untrusted := _UNTRUSTED.search(str(error))) is not None:
+            return StoreUnavailable(
+                f"{failed}: the certificate of {where} is not trusted ({untrusted[1]}); name the file of its "
+                "authority in SSL_CERT_FILE, and in AWS_CA_BUNDLE for `chronoline log init`"
+            )
         if status is None:
             return StoreUnavailable(f"{failed}: {where} cannot be reached ({reason})")
         return StoreUnavailable(f"{failed}: {where} answered {status} ({reason})")

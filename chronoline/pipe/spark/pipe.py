@@ -73,7 +73,7 @@ logger = logging.getLogger(__name__)
 
 _LOOK_AT_PARTITIONS_S = 30.0
 _LOOK_FOR_END_S = 0.05
-_PATIENCE_S = 10.0
+_PATIENCE_S = 20.0
 """The least time after which a query without beating tasks hangs: the first micro-batches take seconds."""
 _INTAKE_WINDOW_MS = 86_400_000
 """The time for which a task takes records in. Between two tasks records wait for some tenths of a second."""
@@ -126,9 +126,7 @@ class Pipe(Closable):
         self.counters.source = source_name(settings, self._input.identity())
         self._partitions = self._input.partitions()
         self._look_at_partitions_s = time.monotonic() + _LOOK_AT_PARTITIONS_S
-        self._patience_s = (
-            settings.lanes * settings.window_ms + 2 * settings.hold_ms
-        ) / 1000 + _PATIENCE_S
+        self._patience_s = 2 * settings.hold_ms / 1000 + _PATIENCE_S
         self._accounts = TaskAccounts(self.node, settings.ranges)
         self._input_claims = InputClaims(
             self._store,
@@ -400,7 +398,7 @@ class Pipe(Closable):
 
     def _await_lanes(self) -> None:
         done = {lane: lane.done for lane in self._lanes}
-        give_up_s = time.monotonic() + (self.settings.window_ms + self.settings.hold_ms) / 1000
+        give_up_s = time.monotonic() + self._patience_s
         # The last known micro-batch may not be the last that ended. When two more are known, the one that
         # ran when the flag was set is over. Later ones do nothing.
         while any(lane.active and lane.done <= done[lane] + 1 for lane in self._lanes):

@@ -11,6 +11,7 @@ from chronoline.core.errors import StoreClosed
 from chronoline.core.expiry import DeathReason
 from chronoline.core.message import DeadLetter, Message, NewMessage
 from chronoline.core.ranges import BucketRange
+from chronoline.core.schedule import Schedule
 from chronoline.core.status import Life, Status, status_of
 from chronoline.core.topic import Topic
 from chronoline.runtime.message_ids import new_id
@@ -30,6 +31,7 @@ from chronoline.stores.engine import (
     Reserved,
     RestoredRow,
     ResumeRequest,
+    ScheduleMove,
     Span,
     Taken,
     request_of,
@@ -46,6 +48,7 @@ from chronoline.stores.inputs import InputAccount, InputClaim, Tally
 from chronoline.stores.members import Member
 from chronoline.stores.memory.entries import Entry, apply, bury, is_waste, mark, new_message, take
 from chronoline.stores.notices import LocalWatch, NoticeBoard
+from chronoline.stores.schedules import SchedulePlace
 from chronoline.stores.stripes import Cell
 
 
@@ -86,6 +89,7 @@ class MemoryEngine(Engine[None]):
         self._topics: dict[int, _TopicEntries] = {}
         self._accounts: dict[Partition, _Account] = {}
         self._members: dict[tuple[str, str], Member] = {}
+        self._schedules: dict[str, Schedule] = {}
         self._board = NoticeBoard()
         self._closed = False
 
@@ -96,11 +100,11 @@ class MemoryEngine(Engine[None]):
 
     def transact(self, work: Callable[[None], Answer]) -> Answer:
         with self._open():
-            before = copy.deepcopy((self._topics, self._accounts))
+            before = copy.deepcopy((self._topics, self._accounts, self._schedules))
             try:
                 return work(None)
             except BaseException:
-                self._topics, self._accounts = before
+                self._topics, self._accounts, self._schedules = before
                 raise
 
     # Topics
@@ -474,6 +478,7 @@ class MemoryEngine(Engine[None]):
                         removed += 1
                 if timeline.deleted and not timeline.entries:
                     del self._topics[uid]
+                    removed += self._forget_schedules(uid)
         return removed
 
     def watch(self) -> Watch:
@@ -606,6 +611,88 @@ class MemoryEngine(Engine[None]):
     def leave(self, group: str, name: str) -> None:
         with self._open():
             self._members.pop((group, name), None)
+
+    # Schedules
+
+    def insert_schedule(self, connection: None, schedule: Schedule) -> bool:
+        with self._open():
+            before = self._schedules.get(schedule.name)
+            taken = before is not None and self._lives(before)
+            if taken or not self._lives(schedule):
+                return False
+            self._schedules[schedule.name] = schedule
+            return True
+
+    def replace_schedule(self, connection: None, schedule: Schedule, instead_of: Schedule) -> bool:
+        with self._open():
+            if not self._has_state(instead_of) or not self._lives(schedule):
+                return False
+            self._schedules[schedule.name] = schedule
+            return True
+
+    def remove_schedule(self, connection: None, schedule: Schedule) -> bool:
+        with self._open():
+            found = self._has_state(schedule)
+            if found:
+                del self._schedules[schedule.name]
+            return found
+
+    def move_schedules(self, connection: None, moves: Sequence[ScheduleMove]) -> set[str]:
+        moved: set[str] = set()
+        with self._open():
+            for name, uid, version, next_ms in moves:
+                found = self._schedules.get(name)
+                if found is None or (found.uid, found.version) != (uid, version):
+                    continue
+                if not found.paused and self._lives(found):
+                    self._schedules[name] = replace(found, next_ms=next_ms, version=version + 1)
+                    moved.add(name)
+        return moved
+
+    def find_schedule(self, name: str) -> Schedule | None:
+        with self._open():
+            found = self._schedules.get(name)
+            return found if found is not None and self._lives(found) else None
+
+    def list_schedules(self, topic_uid: int | None, after: str, limit: int) -> list[Schedule]:
+        with self._open():
+            found = [
+                replace(each, body=None)
+                for name, each in sorted(self._schedules.items())
+                if name > after and topic_uid in (None, each.topic_uid) and self._lives(each)
+            ]
+        return found[:limit]
+
+    def due_schedules(self, before_ms: int, after: SchedulePlace, limit: int) -> list[Schedule]:
+        with self._open():
+            places = sorted(
+                SchedulePlace(each.next_ms, each.name)
+                for each in self._schedules.values()
+                if not each.paused and each.next_ms is not None and each.next_ms <= before_ms
+            )
+            return [self._schedules[each.name] for each in places if each > after][:limit]
+
+    def next_schedule_ms(self, after_ms: int) -> int | None:
+        with self._open():
+            times = (each.next_ms for each in self._schedules.values() if not each.paused)
+            return min(
+                (each for each in times if each is not None and each > after_ms), default=None
+            )
+
+    def _has_state(self, schedule: Schedule) -> bool:
+        found = self._schedules.get(schedule.name)
+        state = (schedule.uid, schedule.version)
+        return found is not None and (found.uid, found.version) == state
+
+    def _lives(self, schedule: Schedule) -> bool:
+        timeline = self._topics.get(schedule.topic_uid)
+        return timeline is not None and not timeline.deleted
+
+    def _forget_schedules(self, uid: int) -> int:
+        dead = [name for name, each in self._schedules.items() if each.topic_uid == uid]
+        for name in dead:
+            del self._schedules[name]
+        return len(dead)
 
     def _first_version(self, topic: Topic, row: StoredRow | None, now_ms: int) -> int:
         floor = self._topics[topic.uid].floor

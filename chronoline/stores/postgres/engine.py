@@ -373,6 +373,7 @@ class PostgresEngine(SqlEngine[Connection]):
             return 0
         topics = {"topics": sorted(uid for uid, _ in rows)}
         removed = len(self._run("purge_dropped", topics | {"limit": limit}))
+        removed += len(self._run("forget_schedules", topics))
         if any(emptied_at is None for _, emptied_at in rows):
             self._run("free_names", topics | times)
         if any(emptied_at is not None for _, emptied_at in rows):

@@ -16,6 +16,7 @@ _NOTICE = re.compile(r"(\d{1,19}):(\d{1,19})(?::(\d{1,5}(?:,\d{1,5}){0,99}))?", 
 _RETURNED = "returned:"
 _CHANGED = "changed:"
 _MOST_DIGITS = 19
+_SCHEDULES = "schedules"
 
 
 def start_listening(database: PostgresDatabase, board: NoticeBoard) -> PostgresListener:
@@ -35,6 +36,8 @@ def start_listening(database: PostgresDatabase, board: NoticeBoard) -> PostgresL
 
 def write_notice(notice: Notice) -> str:
     """The payload that `parse_notice` reads."""
+    if notice.schedules:
+        return _SCHEDULES
     returned = notice.returned
     if notice.topic_changed:
         return f"{_CHANGED}{notice.topic_uid}"
@@ -46,25 +49,31 @@ def write_notice(notice: Notice) -> str:
 
 
 def parse_notice(payload: str) -> Notice:
-    """A notice from "topic uid:due:bucket,…", of a consumer that returned, or of a topic that was changed.
+    """A notice from "topic uid:due:bucket,…", of schedules, of a changed topic, or a returned consumer.
 
     Anything else means: look. Without buckets it is of any: so writes the SQL function `chronoline.send`.
     """
+    if payload == _SCHEDULES:
+        return Notice(schedules=True)
     if payload.startswith(_CHANGED):
         uid = payload.removeprefix(_CHANGED)
         is_uid = uid.isascii() and uid.isdigit() and len(uid) <= _MOST_DIGITS
         return Notice(topic_uid=int(uid), topic_changed=True) if is_uid else Notice()
     if payload.startswith(_RETURNED):
-        try:
-            told = json.loads(payload.removeprefix(_RETURNED))
-        except ValueError:
-            return Notice()
-        if isinstance(told, list) and [type(each) for each in told] == [int, int, str, str]:
-            return Notice(topic_uid=told[0], returned=Returned(*told[1:]))
-        return Notice()
+        return _parse_returned(payload.removeprefix(_RETURNED))
     told_of = _NOTICE.fullmatch(payload)
     if told_of is None:
         return Notice()
     uid, due, named = told_of.groups()
     buckets = None if named is None else tuple(int(each) for each in named.split(","))
     return Notice(topic_uid=int(uid), due=int(due), buckets=buckets)
+
+
+def _parse_returned(payload: str) -> Notice:
+    try:
+        told = json.loads(payload)
+    except ValueError:
+        return Notice()
+    if isinstance(told, list) and [type(each) for each in told] == [int, int, str, str]:
+        return Notice(topic_uid=told[0], returned=Returned(*told[1:]))
+    return Notice()

@@ -815,3 +815,75 @@ DELETE FROM chronoline.members WHERE "group" = %(group)s AND name = %(name)s RET
 -- name: clock
 -- The server's clock, which no rule depends on.
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000);
+
+-- name: insert_schedule
+-- Makes a schedule on a live topic; that of a dropped topic does not keep its name.
+INSERT INTO chronoline.schedules AS s (name, uid, topic, version, next_ms, paused, producer_group, rule, key, headers, body)
+SELECT %(name)s, %(uid)s, t.uid, %(version)s, %(next_ms)s, %(paused)s, %(producer_group)s, %(rule)s, %(key)b,
+    %(headers)b, %(body)b
+FROM chronoline.topics t WHERE t.uid = %(topic)s AND t.dropped_at IS NULL
+ON CONFLICT (name) DO UPDATE SET
+    uid = excluded.uid, topic = excluded.topic, version = excluded.version, next_ms = excluded.next_ms,
+    paused = excluded.paused, producer_group = excluded.producer_group, rule = excluded.rule,
+    key = excluded.key, headers = excluded.headers, body = excluded.body
+WHERE NOT EXISTS (SELECT FROM chronoline.topics t WHERE t.uid = s.topic AND t.dropped_at IS NULL)
+RETURNING s.name;
+
+-- name: replace_schedule
+-- Puts another state in the place of one.
+UPDATE chronoline.schedules s SET
+    uid = %(uid)s, topic = %(topic)s, version = %(version)s, next_ms = %(next_ms)s, paused = %(paused)s,
+    producer_group = %(producer_group)s, rule = %(rule)s, key = %(key)b, headers = %(headers)b, body = %(body)b
+WHERE s.name = %(name)s AND s.uid = %(was_uid)s AND s.version = %(was_version)s
+    AND EXISTS (SELECT FROM chronoline.topics t WHERE t.uid = %(topic)s AND t.dropped_at IS NULL)
+RETURNING s.name;
+
+-- name: remove_schedule
+-- Deletes a schedule in a state.
+DELETE FROM chronoline.schedules WHERE name = %(name)s AND uid = %(uid)s AND version = %(version)s
+RETURNING name;
+
+-- name: move_schedules
+-- Moves schedules of live topics to their next times; another broker moves those that it holds.
+WITH held AS MATERIALIZED (
+    SELECT s.name, (move->>3)::bigint AS next_ms FROM jsonb_array_elements(%(moves)s::jsonb) move
+    JOIN chronoline.schedules s ON s.name = ANY (ARRAY[move->>0])
+    WHERE s.uid = (move->>1)::bigint AND s.version = (move->>2)::bigint AND NOT s.paused
+        AND EXISTS (SELECT FROM chronoline.topics t WHERE t.uid = s.topic AND t.dropped_at IS NULL)
+    FOR UPDATE OF s SKIP LOCKED
+)
+UPDATE chronoline.schedules s SET next_ms = held.next_ms, version = s.version + 1
+FROM held
+WHERE s.name = ANY (ARRAY[held.name])
+RETURNING s.name;
+
+-- name: schedule_named
+-- A schedule of a live topic.
+SELECT s.name, s.uid, s.topic, s.version, s.next_ms, s.paused, s.producer_group, s.rule, s.key, s.headers, s.body
+FROM chronoline.schedules s
+WHERE s.name = %(name)s AND EXISTS (SELECT FROM chronoline.topics t WHERE t.uid = s.topic AND t.dropped_at IS NULL);
+
+-- name: schedules
+-- Schedules of live topics by name, without their bodies.
+SELECT s.name, s.uid, s.topic, s.version, s.next_ms, s.paused, s.producer_group, s.rule, s.key, s.headers,
+    NULL::bytea
+FROM chronoline.schedules s
+WHERE s.name > %(after)s AND (%(topic)s::bigint IS NULL OR s.topic = %(topic)s::bigint)
+    AND EXISTS (SELECT FROM chronoline.topics t WHERE t.uid = s.topic AND t.dropped_at IS NULL)
+ORDER BY s.name LIMIT %(limit)s;
+
+-- name: due_schedules
+-- Schedules by their next times.
+SELECT name, uid, topic, version, next_ms, paused, producer_group, rule, key, headers, body
+FROM chronoline.schedules
+WHERE NOT paused AND next_ms <= %(before)s AND (next_ms, name) > (%(after_ms)s, %(after)s)
+ORDER BY next_ms, name LIMIT %(limit)s;
+
+-- name: next_schedule
+-- The earliest next time after a moment.
+SELECT next_ms FROM chronoline.schedules
+WHERE NOT paused AND next_ms > %(after_ms)s ORDER BY next_ms LIMIT 1;
+
+-- name: forget_schedules
+-- Deletes the schedules of dropped topics.
+DELETE FROM chronoline.schedules WHERE topic + 0 = ANY (%(topics)b::bigint[]) RETURNING name;

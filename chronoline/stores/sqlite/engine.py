@@ -436,6 +436,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
                 _raise(connection, [topic], now_ms)
             for (topic,) in run("dropped_topics").fetchall():
                 removed += run("purge_dropped", topic=topic, limit=limit - removed).rowcount
+                removed += len(run("forget_schedules", topic=topic).fetchall())
                 run("forget_topic", topic=topic)
             return removed
 

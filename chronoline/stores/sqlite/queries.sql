@@ -547,3 +547,64 @@ RETURNING name;
 -- name: leave
 -- Forgets a member.
 DELETE FROM members WHERE "group" = :group AND name = :name;
+
+-- name: insert_schedule
+-- Makes a schedule on a live topic; that of a dropped topic does not keep its name.
+INSERT INTO schedules (name, uid, topic, version, next_ms, paused, producer_group, rule, key, headers, body)
+SELECT :name, :uid, :topic, :version, :next_ms, :paused, :producer_group, :rule, :key, :headers, :body
+FROM topics WHERE uid = :topic AND dropped_at IS NULL
+ON CONFLICT (name) DO UPDATE SET
+    uid = excluded.uid, topic = excluded.topic, version = excluded.version, next_ms = excluded.next_ms,
+    paused = excluded.paused, producer_group = excluded.producer_group, rule = excluded.rule,
+    key = excluded.key, headers = excluded.headers, body = excluded.body
+WHERE NOT EXISTS (SELECT 1 FROM topics t WHERE t.uid = schedules.topic AND t.dropped_at IS NULL)
+RETURNING name;
+
+-- name: replace_schedule
+-- Puts another state in the place of one.
+UPDATE schedules SET
+    uid = :uid, topic = :topic, version = :version, next_ms = :next_ms, paused = :paused,
+    producer_group = :producer_group, rule = :rule, key = :key, headers = :headers, body = :body
+WHERE name = :name AND uid = :was_uid AND version = :was_version
+    AND EXISTS (SELECT 1 FROM topics t WHERE t.uid = :topic AND t.dropped_at IS NULL)
+RETURNING name;
+
+-- name: remove_schedule
+-- Deletes a schedule in a state.
+DELETE FROM schedules WHERE name = :name AND uid = :uid AND version = :version RETURNING name;
+
+-- name: move_schedules
+-- Moves schedules of live topics to their next times.
+UPDATE schedules SET next_ms = move.value ->> 3, version = version + 1
+FROM json_each(:moves) AS move
+WHERE name = move.value ->> 0 AND uid = move.value ->> 1 AND version = move.value ->> 2 AND paused = 0
+    AND EXISTS (SELECT 1 FROM topics t WHERE t.uid = schedules.topic AND t.dropped_at IS NULL)
+RETURNING name;
+
+-- name: schedule_named
+-- A schedule of a live topic.
+SELECT s.name, s.uid, s.topic, s.version, s.next_ms, s.paused, s.producer_group, s.rule, s.key, s.headers, s.body
+FROM schedules s CROSS JOIN topics t WHERE s.name = :name AND t.uid = s.topic AND t.dropped_at IS NULL;
+
+-- name: schedules
+-- Schedules of live topics by name, without their bodies.
+SELECT s.name, s.uid, s.topic, s.version, s.next_ms, s.paused, s.producer_group, s.rule, s.key, s.headers, NULL
+FROM schedules s CROSS JOIN topics t
+WHERE s.name > :after AND (:topic IS NULL OR s.topic = :topic) AND t.uid = s.topic AND t.dropped_at IS NULL
+ORDER BY s.name LIMIT :limit;
+
+-- name: due_schedules
+-- Schedules by their next times.
+SELECT name, uid, topic, version, next_ms, paused, producer_group, rule, key, headers, body
+FROM schedules INDEXED BY schedules_next
+WHERE paused = 0 AND next_ms <= :before AND (next_ms, name) > (:after_ms, :after)
+ORDER BY next_ms, name LIMIT :limit;
+
+-- name: next_schedule
+-- The earliest next time after a moment.
+SELECT next_ms FROM schedules INDEXED BY schedules_next
+WHERE paused = 0 AND next_ms > :after_ms ORDER BY next_ms LIMIT 1;
+
+-- name: forget_schedules
+-- Deletes the schedules of a dropped topic.
+DELETE FROM schedules INDEXED BY schedules_topic WHERE topic = :topic RETURNING name;

@@ -64,8 +64,7 @@ async def read_body(
     )
     if (request.content_length or 0) > most_bytes:
         raise too_large
-    is_as_long = request.content_length is not None and "Content-Encoding" not in request.headers
-    if is_as_long and request.content.is_eof():
+    if request.content_length is not None and request.content.is_eof():
         return await request.content.read()  # it is complete, and as long as announced
     body = bytearray()
     try:

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import InvalidInput, NodeBusy, StoreError
+from chronoline.runtime import audit
 from chronoline.runtime.admission import Admission, client_key
 from chronoline.runtime.listener import CappedListener, listen
 from chronoline.timers.http.admin import TIMER_PREFIX, AdminHandlers
@@ -108,8 +109,15 @@ class TimersEdge:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path == _PING and request.method in ("GET", "HEAD"):
             return await _answer_ping(request)
+        with audit.AuditedRequest(_act_of(request), _address_of(request)):
+            response = await self._answer_or_refuse(request)
+        if self._is_of_client(request):
+            self._metrics.asked(_known(request.method), response.status)
+        return response
+
+    async def _answer_or_refuse(self, request: web.BaseRequest) -> web.Response:
         try:
-            response = await self._answer(request)
+            return await self._answer(request)
         except HttpRefusal as error:
             response = refuse(error.status, str(error), error.headers)
         except InvalidInput as error:
@@ -122,12 +130,21 @@ class TimersEdge:
             logger.exception("%s %s failed", request.method, request.path)
             status = HTTPStatus.INTERNAL_SERVER_ERROR
             response = refuse(status, "the node failed; its log says how")
-        if self._is_of_client(request):
-            self._metrics.asked(_known(request.method), response.status)
+        audit.refused(HTTPStatus(response.status).phrase.lower().replace(" ", "_"))
         return response
 
+    def routes(self) -> Iterator[tuple[str, str, RequestArea]]:
+        """Every path, method and area; a path that ends in / goes on with the id of a timer."""
+        for path, handlers in (*self._by_path.items(), *self._by_prefix.items()):
+            for method in handlers:
+                if path != _PING:
+                    yield path, method, self._area(path, method)
+
     def _area_of(self, request: web.BaseRequest) -> RequestArea:
-        path, is_read = request.path, request.method in ("GET", "HEAD")
+        return self._area(request.path, request.method)
+
+    def _area(self, path: str, method: str) -> RequestArea:
+        is_read = method in ("GET", "HEAD")
         if path in self._of_nodes or (is_read and path.rstrip("/") == TIMERS):
             return RequestArea.NODES
         if path in self._of_admin or path.startswith(TIMER_PREFIX):
@@ -160,6 +177,12 @@ class TimersEdge:
                 f"{_known(request.method)} is not for this address; there is {allowed}",
                 {"Allow": allowed},
             )
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise HttpRefusal(
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                "the body must be plain: send it without Content-Encoding",
+                {"Connection": "close"},
+            )
         try:
             admitted = await self._admission.admit(_client_of(request), self._size_bytes(request))
         except NodeBusy as error:
@@ -171,7 +194,7 @@ class TimersEdge:
     def _size_bytes(self, request: web.BaseRequest) -> int:
         """The largest size that the body of a request, which is not read yet, can have."""
         most_bytes = MOST_BYTES if request.path in self._of_nodes else self._most_body_bytes
-        if request.content_length is None or "Content-Encoding" in request.headers:
+        if request.content_length is None:
             return most_bytes if request.can_read_body else 0
         return min(request.content_length, most_bytes)
 
@@ -191,11 +214,21 @@ def _descriptor_of(request: web.BaseRequest) -> int:
 
 def _client_of(request: web.BaseRequest) -> str:
     """The client whose share of the node a request takes."""
+    address = _address_of(request)
+    shown = hashlib.sha256(request.headers.get("Authorization", "").encode()).hexdigest()
+    return client_key(shown, address, is_local=is_loopback(address.rpartition(":")[0]))
+
+
+def _address_of(request: web.BaseRequest) -> str:
     host, port = ((request.transport and request.transport.get_extra_info("peername")) or ("", 0))[
         :2
     ]
-    shown = hashlib.sha256(request.headers.get("Authorization", "").encode()).hexdigest()
-    return client_key(shown, f"{host}:{port}", is_local=is_loopback(host))
+    return f"{host}:{port}"
+
+
+def _act_of(request: web.BaseRequest) -> str:
+    """The name of an administrative act in the audit trail, such as timers_reload."""
+    return f"timers_{request.path.rpartition('/')[2][:100]}"
 
 
 async def _answer_ping(_: web.BaseRequest) -> web.Response:

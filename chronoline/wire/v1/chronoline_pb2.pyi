@@ -338,26 +338,30 @@ class Stamp(_message.Message):
     def __init__(self, now_us: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Ping(_message.Message):
-    __slots__ = ("client_us", "sent_us", "round_trip_us", "busy")
+    __slots__ = ("client_us", "sent_us", "round_trip_us", "busy", "measured_us")
     CLIENT_US_FIELD_NUMBER: _ClassVar[int]
     SENT_US_FIELD_NUMBER: _ClassVar[int]
     ROUND_TRIP_US_FIELD_NUMBER: _ClassVar[int]
     BUSY_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_US_FIELD_NUMBER: _ClassVar[int]
     client_us: int
     sent_us: int
     round_trip_us: int
     busy: bool
-    def __init__(self, client_us: _Optional[int] = ..., sent_us: _Optional[int] = ..., round_trip_us: _Optional[int] = ..., busy: _Optional[bool] = ...) -> None: ...
+    measured_us: int
+    def __init__(self, client_us: _Optional[int] = ..., sent_us: _Optional[int] = ..., round_trip_us: _Optional[int] = ..., busy: _Optional[bool] = ..., measured_us: _Optional[int] = ...) -> None: ...
 
 class Pong(_message.Message):
-    __slots__ = ("sent_us", "drift_us", "drifting")
+    __slots__ = ("sent_us", "drift_us", "drifting", "interval_ms")
     SENT_US_FIELD_NUMBER: _ClassVar[int]
     DRIFT_US_FIELD_NUMBER: _ClassVar[int]
     DRIFTING_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     sent_us: int
     drift_us: int
     drifting: bool
-    def __init__(self, sent_us: _Optional[int] = ..., drift_us: _Optional[int] = ..., drifting: _Optional[bool] = ...) -> None: ...
+    interval_ms: int
+    def __init__(self, sent_us: _Optional[int] = ..., drift_us: _Optional[int] = ..., drifting: _Optional[bool] = ..., interval_ms: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("frame_bytes", "batch", "credit", "ping_interval_ms", "ping_timeout_ms")
@@ -878,6 +882,84 @@ class ChangeTopicRequest(_message.Message):
     settings: TopicSettings
     unset: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, uid: _Optional[int] = ..., revision: _Optional[int] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ..., unset: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Schedule(_message.Message):
+    __slots__ = ("name", "topic_uid", "cron", "every_ms", "zone", "start_ms", "catch_up", "producer_group", "body", "key", "headers", "topic", "paused", "next_ms", "times_ms", "problem")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    CRON_FIELD_NUMBER: _ClassVar[int]
+    EVERY_MS_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    START_MS_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    NEXT_MS_FIELD_NUMBER: _ClassVar[int]
+    TIMES_MS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_uid: int
+    cron: str
+    every_ms: int
+    zone: str
+    start_ms: int
+    catch_up: str
+    producer_group: str
+    body: bytes
+    key: bytes
+    headers: _containers.RepeatedCompositeFieldContainer[Header]
+    topic: str
+    paused: bool
+    next_ms: int
+    times_ms: _containers.RepeatedScalarFieldContainer[int]
+    problem: str
+    def __init__(self, name: _Optional[str] = ..., topic_uid: _Optional[int] = ..., cron: _Optional[str] = ..., every_ms: _Optional[int] = ..., zone: _Optional[str] = ..., start_ms: _Optional[int] = ..., catch_up: _Optional[str] = ..., producer_group: _Optional[str] = ..., body: _Optional[bytes] = ..., key: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., topic: _Optional[str] = ..., paused: _Optional[bool] = ..., next_ms: _Optional[int] = ..., times_ms: _Optional[_Iterable[int]] = ..., problem: _Optional[str] = ...) -> None: ...
+
+class PutScheduleRequest(_message.Message):
+    __slots__ = ("schedule", "replace", "dry_run", "times")
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    REPLACE_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    replace: bool
+    dry_run: bool
+    times: int
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., replace: _Optional[bool] = ..., dry_run: _Optional[bool] = ..., times: _Optional[int] = ...) -> None: ...
+
+class GetScheduleRequest(_message.Message):
+    __slots__ = ("name", "times")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    times: int
+    def __init__(self, name: _Optional[str] = ..., times: _Optional[int] = ...) -> None: ...
+
+class ListSchedulesRequest(_message.Message):
+    __slots__ = ("topic_uid", "after", "limit")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    after: str
+    limit: int
+    def __init__(self, topic_uid: _Optional[int] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class SchedulePage(_message.Message):
+    __slots__ = ("schedules",)
+    SCHEDULES_FIELD_NUMBER: _ClassVar[int]
+    schedules: _containers.RepeatedCompositeFieldContainer[Schedule]
+    def __init__(self, schedules: _Optional[_Iterable[_Union[Schedule, _Mapping]]] = ...) -> None: ...
+
+class ScheduleRef(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class MessageFilter(_message.Message):
     __slots__ = ("producer_group", "consumer", "prefix", "start_ms", "end_ms", "statuses", "reason")

@@ -106,9 +106,10 @@ class Cluster:
     async def client(self, broker: str) -> AsyncClient:
         return await self._exits.enter_async_context(self.brokers[broker].client())
 
-    async def create_topic(self, broker: str, window: float = 0.4) -> Topic:
+    async def create_topic(self, broker: str, window: float = 0.4, **settings: Any) -> Topic:
         client = await self.client(broker)
-        return await client.create_topic("jobs", TopicSettings(window=window, buckets=BUCKETS))
+        chosen = TopicSettings(window=window, buckets=BUCKETS, **settings)
+        return await client.create_topic("jobs", chosen)
 
     async def create_topic_in_store(self) -> StoredTopic:
         """A topic that no broker made."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from chronoline.broker.auth import Door, Tls
+from chronoline.broker.auth import Door, ServerTls
 from chronoline.broker.tokens import Tokens
 from chronoline.core.errors import InvalidInput
 from chronoline.node.broker_service import BrokerService
@@ -74,7 +74,7 @@ def test_foreign_host_header_is_refused_without_a_token(tmp_path: Path) -> None:
 def test_https_works_with_a_certificate(tmp_path: Path) -> None:
     async def play() -> None:
         certificate, key = make_certificate(tmp_path)
-        tls = Tls(certificate=certificate, key=key)
+        tls = ServerTls(certificate=certificate, key=key)
         async with serving(tmp_path, door=Door(tls=tls)) as served:
             trusting = ssl.create_default_context(cafile=str(tls.certificate))
             url = f"https://127.0.0.1:{served.port}"
@@ -94,7 +94,7 @@ def test_taken_address_and_bad_certificate_fail_the_start(tmp_path: Path) -> Non
                 taken = ("127.0.0.1", served.port)
                 with pytest.raises(InvalidInput, match="HTTP cannot listen at"):
                     await BrokerService(store, grpc_address=at, http_address=taken).start()
-                missing = Tls(certificate=tmp_path / "no.pem", key=tmp_path / "no.pem")
+                missing = ServerTls(certificate=tmp_path / "no.pem", key=tmp_path / "no.pem")
                 with pytest.raises(InvalidInput, match=r"no\.pem"):
                     await BrokerService(store, grpc_address=at, door=Door(tls=missing)).start()
 

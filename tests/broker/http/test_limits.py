@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -202,5 +203,26 @@ def test_missing_token_is_refused_before_the_body(tmp_path: Path) -> None:
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
             assert head.startswith(b"HTTP/1.1 401 ")
             writer.close()
+
+    asyncio.run(play())
+
+
+def test_encoded_body_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic()
+            bomb = gzip.compress(bytes(50_000_000))
+            for encoding in ("gzip", "deflate", "br, gzip"):
+                encoded = {"content-encoding": encoding, "content-type": "application/json"}
+                answer = await served.http.put(
+                    "/v1/topics/t/messages/a", content=bomb, headers=encoded
+                )
+                check(answer, 415, "not_json")
+                assert "without Content-Encoding" in answer.json()["detail"]
+            headers = {"content-encoding": "identity", "content-type": "application/json"}
+            answer = await served.http.put(
+                "/v1/topics/t/messages/a", content=b"{}", headers=headers
+            )
+            assert answer.status_code == 201
 
     asyncio.run(play())

@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from chronoline.broker.auth import Door
 from chronoline.broker.tokens import Tokens
 from chronoline.core.rights import RightKind, Rights
 from tests.broker.http.served import serving
 from tests.broker.http.test_problems import check
+from tests.deadline import until
 
 _LEASES: dict[str, Any] = {"consumer": "worker-1", "leases": [{"id": "a", "version": 1}]}
 _BACK = {"consumer": "worker-1", "leases": [{"id": "a", "version": 1, "in": "1m"}]}
-_ASKED: dict[tuple[str, str], dict[str, Any] | None] = {
+REQUESTS: dict[tuple[str, str], dict[str, Any] | None] = {
     ("post", "/v1/topics"): {"name": "orders", "if_missing": True},
     ("get", "/v1/topics/{topic}"): None,
     ("delete", "/v1/topics/{topic}"): None,
@@ -44,24 +46,38 @@ _ASKED: dict[tuple[str, str], dict[str, Any] | None] = {
     ("get", "/v1/topics/{topic}/dead"): None,
     ("post", "/v1/topics/{topic}/dead/redrive"): {"ids": ["a"]},
     ("post", "/v1/topics/{topic}/dead/discard"): {"ids": ["a"]},
+    ("post", "/v1/schedules"): {
+        "name": "s",
+        "topic": "orders",
+        "every": "1h",
+        "if_exists": "replace",
+    },
+    ("get", "/v1/schedules/{schedule}"): None,
+    ("get", "/v1/schedules/{schedule}/next"): None,
+    ("post", "/v1/schedules/{schedule}/pause"): None,
+    ("post", "/v1/schedules/{schedule}/resume"): None,
+    ("delete", "/v1/schedules/{schedule}"): None,
     ("get", "/v1/info"): None,
     ("get", "/metrics"): None,
 }
 """A valid request for each route; the list of topics has only those that the token may see."""
-_OPEN = {("get", "/livez"), ("get", "/readyz"), ("get", "/v1/topics")}
+_OPEN = {("get", "/livez"), ("get", "/readyz"), ("get", "/v1/topics"), ("get", "/v1/schedules")}
 _ALLOWED = {
     RightKind.PRODUCE: "topic create-message messages reschedule cancel-message cancel look state body dead "
-    "redrive discard",
+    "redrive discard schedule show-schedule next-times pause-schedule resume-schedule delete-schedule",
     RightKind.CONSUME: "topic receive ack extend release retry bury",
-    RightKind.OBSERVE: "topic look list state counts forecast dead info metrics",
+    RightKind.OBSERVE: "topic look list state counts forecast dead show-schedule next-times info metrics",
     RightKind.ADMINISTER: "create topic drop change pause resume look list state matching counts forecast "
-    "dead redrive discard info metrics",
+    "dead redrive discard schedule show-schedule next-times pause-schedule resume-schedule "
+    "delete-schedule info metrics",
     RightKind.TIMERS: "",
     RightKind.NODE: "",
 }
+_LAST = "_ delete-schedule drop"
+"""The routes that are asked last, in this order."""
 _NAMES = dict(
     zip(
-        _ASKED,
+        REQUESTS,
         [
             "create",
             "topic",
@@ -90,6 +106,12 @@ _NAMES = dict(
             "dead",
             "redrive",
             "discard",
+            "schedule",
+            "show-schedule",
+            "next-times",
+            "pause-schedule",
+            "resume-schedule",
+            "delete-schedule",
             "info",
             "metrics",
         ],
@@ -105,14 +127,16 @@ def test_every_route_needs_its_right(tmp_path: Path) -> None:
         async with serving(tmp_path, door=Door(tokens)) as served:
             described = (await served.http.get("/openapi.json", headers=admin)).json()["paths"]
             routes = {(method, path) for path, each in described.items() for method in each}
-            assert routes == set(_ASKED) | _OPEN
+            assert routes == set(REQUESTS) | _OPEN
             for kind, allowed in _ALLOWED.items():
                 await served.http.post("/v1/topics", json={"name": "orders"}, headers=admin)
+                schedule = REQUESTS["post", "/v1/schedules"]
+                await served.http.post("/v1/schedules", json=schedule, headers=admin)
                 token = tokens.create(kind, Rights.parse([kind]))
                 headers = {"authorization": f"Bearer {token}"}
                 found = {
                     _NAMES[route]
-                    for route in sorted(_ASKED, key=lambda each: _NAMES[each] == "drop")
+                    for route in sorted(REQUESTS, key=lambda each: _LAST.find(_NAMES[each]))
                     if await _is_allowed(served.http, route, headers)
                 }
                 assert found == set(allowed.split()), kind
@@ -124,8 +148,11 @@ async def _is_allowed(
     http: httpx.AsyncClient, route: tuple[str, str], headers: dict[str, str]
 ) -> bool:
     method, path = route
-    url = path.format(topic="orders", id="a")
-    answer = await http.request(method, url, json=_ASKED[route], headers=headers)
+    url = path.format(topic="orders", id="a", schedule="s")
+    answer = await http.request(method, url, json=REQUESTS[route], headers=headers)
+    if answer.status_code == httpx.codes.NOT_FOUND and "/schedules/" in path:
+        check(answer, 404, "schedule_not_found")  # it is hidden
+        return False
     if answer.status_code == httpx.codes.FORBIDDEN:
         check(answer, 403, answer.json()["code"])
         return bool(answer.json()["code"] != "forbidden")
@@ -160,5 +187,84 @@ def test_right_counts_for_its_names_alone(tmp_path: Path) -> None:
             assert [each["id"] for each in poll.json()["messages"]] == ["a"]
             listed = await http.get("/v1/topics", headers=headers)
             assert [each["name"] for each in listed.json()["topics"]] == ["orders"]
+
+    asyncio.run(play())
+
+
+def test_revoked_token_of_a_waiting_poll_gets_nothing(tmp_path: Path) -> None:
+    async def play() -> None:
+        tokens = Tokens(tmp_path / "tokens.json")
+        admin = {"authorization": f"Bearer {tokens.create('admin')}"}
+        rights = Rights.parse(["consume:orders"])
+        revoked = {"authorization": f"Bearer {tokens.create('worker', rights)}"}
+        async with serving(tmp_path, door=Door(tokens)) as served:
+            http = served.http
+            await http.post("/v1/topics", json={"name": "orders"}, headers=admin)
+            url = "/v1/topics/orders"
+            asked = {"consumer": "worker-1", "wait": "60s"}
+            waiting = asyncio.create_task(http.post(f"{url}/receive", json=asked, headers=revoked))
+            await until(lambda: bool(served.subscriptions))
+            tokens.revoke("worker")
+            await http.put(f"{url}/messages/a", json={"body": "secret"}, headers=admin)
+            refused = await waiting
+            check(refused, 401, "unauthenticated")
+            assert "secret" not in refused.text
+            asked = {"consumer": "worker-2", "wait": "60s"}
+            poll = await http.post(f"{url}/receive", json=asked, headers=admin)
+            [message] = poll.json()["messages"]
+            assert (message["id"], message["attempts"]) == ("a", 0)  # it was given back as it was
+
+    asyncio.run(play())
+
+
+def test_metrics_need_a_right_to_all_topics(tmp_path: Path) -> None:
+    async def play() -> None:
+        tokens = Tokens(tmp_path / "tokens.json")
+        async with serving(tmp_path, door=Door(tokens)) as served:
+            for name, right, status in (
+                ("a", "observe:orders-*", 403),
+                ("b", "administer:orders-*", 403),
+                ("c", "observe:*", 200),
+                ("d", "administer", 200),
+            ):
+                token = tokens.create(name, Rights.parse([right]))
+                headers = {"authorization": f"Bearer {token}"}
+                assert (await served.http.get("/metrics", headers=headers)).status_code == status
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/v1/topics/orders/counts", 200),
+        ("/v1/topics/orders%2F..%2Fmails/counts", 403),
+        ("/v1/topics/mails/counts", 403),
+        ("/v1/topics/mails%00/counts", 403),
+        ("/v1/topics/ORDERS/counts", 403),
+        ("/v1/topics/*/counts", 403),
+        ("/v1/topics/orders*/counts", 403),
+        ("/v1/topics/orders/../mails/counts", 404),
+        ("/v1/topics/orders;mails/counts", 403),
+        ("//v1/topics/mails/counts", 404),
+        ("/livez/../v1/topics/mails/counts", 404),
+        ("/livez", 200),
+    ],
+)
+def test_tricks_in_paths_open_nothing(tmp_path: Path, path: str, status: int) -> None:
+    async def play() -> None:
+        tokens = Tokens(tmp_path / "tokens.json")
+        admin = {"authorization": f"Bearer {tokens.create('admin')}"}
+        token = tokens.create("a", Rights.parse(["observe:orders"]))
+        async with serving(tmp_path, door=Door(tokens)) as served:
+            for name in ("orders", "mails"):
+                await served.http.post("/v1/topics", json={"name": name}, headers=admin)
+            for shown, expected in ((token, status), ("wrong", 200 if path == "/livez" else 401)):
+                # A client of HTTP would resolve the dots itself.
+                reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+                head = f"GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {shown}\r\n\r\n"
+                writer.write(head.encode())
+                assert int((await reader.readline()).split()[1]) == expected
+                writer.close()
 
     asyncio.run(play())

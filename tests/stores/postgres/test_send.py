@@ -192,3 +192,16 @@ def test_deleted_topic_refuses_a_send(send: Sender, pg_line: Line) -> None:
     pg_line.drop()
     with pytest.raises(psycopg.errors.RaiseException, match="no topic named"):
         send()
+
+
+def test_dues_are_spread_as_the_store_spreads_them(
+    pg: PostgresStore, caller: psycopg.Connection[tuple[Any, ...]]
+) -> None:
+    line = MakeLine(pg)(spread_ms=60_000)
+    send = Sender(caller, line.topic.name)
+    for each in IDS:
+        send(message_id=each)
+    send(message_id="expires", expires_ms=NOW + 7)
+    caller.commit()
+    assert [line[each].due for each in IDS] == [line.topic.spread(each, NOW) for each in IDS]
+    assert line["expires"].due == line.topic.spread("expires", NOW, NOW + 7) < NOW + 7

@@ -16,6 +16,7 @@ from typing import Any
 
 from chronoline.broker.carrier import Carrier
 from chronoline.broker.cluster.member import ClusterMember
+from chronoline.broker.loader import Loader
 from chronoline.broker.subscription import Subscription
 from chronoline.broker.trusted_clock import TrustedClock
 from chronoline.cli import main
@@ -28,7 +29,7 @@ from chronoline.databases.queries import load_queries
 from chronoline.runtime.tasks import TaskSet
 from tests.torture.brokers import judge as of_messages
 from tests.torture.brokers.doors import now_ms
-from tests.torture.cluster.judge import GRANTED_WITHOUT_ETCD
+from tests.torture.cluster.judge import GRANTED_WITHOUT_ETCD, SERVED_TWICE
 
 _FORGOTTEN = ("ada", "eve")
 """Consumers whose ranges are forgotten."""
@@ -126,9 +127,21 @@ def _deliver_before_due() -> None:
     Subscription.push_at = wakes  # type: ignore[method-assign]  # the defect
 
 
+def _serve_a_name_twice() -> None:
+    """A process that lost its name to one at another broker is not told, and is still served."""
+
+    def of_any_broker(self: Generation, _: str, *given: Any, **more: Any) -> Mapping[str, Share]:
+        shares = self.shares_in(*given, **more)
+        return {name: shares[name] for name in shares if name not in self.lost}
+
+    Generation.served_by = of_any_broker  # type: ignore[method-assign,assignment]  # the defect
+    Loader.returned = lambda *_: None  # type: ignore[method-assign]  # the defect
+
+
 def _take_a_live_lease() -> None:
     """A reservation takes messages whose leases have not ended."""
-    _change_query("reserve", ("m.ts <= %(now)s", f"m.ts <= %(now)s + {_TAKEN_MS}"))
+    for name in ("reserve", "reserve_for"):
+        _change_query(name, ("m.ts <= %(now)s", f"m.ts <= %(now)s + {_TAKEN_MS}"))
 
 
 def _serve_after_ack() -> None:
@@ -189,6 +202,9 @@ DEFECTS: dict[str, Defect] = {
     ),
     "ignore-the-gate": Defect(
         _ignore_the_gate, GRANTED_WITHOUT_ETCD, ["stop etcd"], seconds=10, brokers=3
+    ),
+    "serve-a-name-twice": Defect(
+        _serve_a_name_twice, SERVED_TWICE, ["twin at another broker"], seconds=12, brokers=3
     ),
     "forget-a-range": Defect(
         _forget_a_range, of_messages.STARVED, seconds=3, brokers=3, drain_s=15

@@ -1,0 +1,259 @@
+"""The audit trail: every administrative act has its line, at every edge."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+
+from chronoline.broker.auth import Door
+from chronoline.broker.grpc import server
+from chronoline.broker.tokens import Tokens
+from chronoline.core.rights import Rights
+from chronoline.core.topic import TopicSettings
+from chronoline.node.logs import JsonLines, audit_to_file
+from chronoline.node.settings import NodeSettings
+from chronoline.runtime import audit
+from chronoline.wire.codes import FAILURE_KEY
+from chronoline.wire.v1 import chronoline_pb2 as pb
+from tests.broker.http.served import Served, serving
+from tests.broker.http.test_rights import REQUESTS
+
+_CHANGES_OF_CLIENTS = {
+    "create_message",
+    "create_messages",
+    "reschedule_message",
+    "cancel_message",
+    "cancel_messages",
+    "receive",
+    "ack",
+    "extend",
+    "release",
+    "retry",
+    "bury",
+}
+"""Routes that change something, and are no administrative acts: they need a right to a name."""
+_READS_OF_CALLS = {
+    "Info",
+    "GetTopic",
+    "ListTopics",
+    "Prefer",
+    "Lookup",
+    "ReadBodies",
+    "Count",
+    "Forecast",
+    "DeadLetters",
+    "GetSchedule",
+    "ListSchedules",
+}
+"""Calls that change nothing. The streams have the changes of clients."""
+
+
+def _acts(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """The lines of the audit trail, as they are written to a file."""
+    written = [
+        JsonLines().format(each) for each in caplog.records if each.name == audit.logger.name
+    ]
+    caplog.clear()
+    return [json.loads(each) for each in written]
+
+
+async def _ask(served: Served, name: str, request: Any, token: str) -> str:
+    """The code of the answer of a call; empty for success."""
+    service = next(each for each, calls in server.UNARY.items() if name in calls)
+    async with grpc.aio.insecure_channel(served.address) as channel:
+        call: Any = channel.unary_unary(
+            f"/{service}/{name}",
+            request_serializer=lambda asked: asked.SerializeToString(),
+            response_deserializer=lambda answer: answer,
+        )
+        try:
+            await call(request, metadata=(("authorization", f"Bearer {token}"),))
+        except grpc.aio.AioRpcError as error:
+            failure = pb.Failure.FromString(dict(error.trailing_metadata() or ())[FAILURE_KEY])
+            return failure.code
+        return ""
+
+
+def _requests(uid: int) -> Mapping[str, Any]:
+    """A valid request for each call that is an administrative act."""
+    return {
+        "CreateTopic": pb.CreateTopicRequest(name="new"),
+        "PauseTopic": pb.PauseTopicRequest(uid=uid),
+        "ResumeTopic": pb.TopicRef(uid=uid),
+        "ChangeTopic": pb.ChangeTopicRequest(uid=uid),
+        "Redrive": pb.RedriveRequest(topic_uid=uid, ids=["a"]),
+        "Discard": pb.DiscardRequest(topic_uid=uid, ids=["a"]),
+        "PutSchedule": pb.PutScheduleRequest(
+            schedule=pb.Schedule(
+                name="s", topic_uid=uid, every_ms=60_000, producer_group="default", catch_up="one"
+            ),
+            replace=True,
+        ),
+        "PauseSchedule": pb.ScheduleRef(name="s"),
+        "ResumeSchedule": pb.ScheduleRef(name="s"),
+        "DeleteSchedule": pb.ScheduleRef(name="s"),
+        "DropTopic": pb.TopicRef(uid=uid),
+    }
+
+
+def _play(
+    tmp_path: Path, play: Callable[[Served, dict[str, str]], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    given = {
+        "ops": tokens.create("ops"),
+        "reader": tokens.create("reader", Rights.parse(["observe", "consume"])),
+    }
+
+    async def run() -> None:
+        with caplog.at_level(logging.INFO, audit.logger.name):
+            async with serving(tmp_path, door=Door(tokens)) as served:
+                await play(served, given)
+
+    asyncio.run(run())
+
+
+def test_every_administrative_route_is_audited(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(served: Served, tokens: dict[str, str]) -> None:
+        headers = {"authorization": f"Bearer {tokens['ops']}"}
+        described = (await served.http.get("/openapi.json", headers=headers)).json()["paths"]
+        names = {
+            (method, path): operation["operationId"]
+            for path, each in described.items()
+            for method, operation in each.items()
+        }
+        administrative = {
+            route: name
+            for route, name in names.items()
+            if route[0] != "get" and name not in _CHANGES_OF_CLIENTS
+        }
+        assert set(names.values()) >= _CHANGES_OF_CLIENTS
+        last = "_ delete_schedule drop_topic"
+        for place in ("/v1/topics", "/v1/schedules"):
+            await served.http.post(place, json=REQUESTS["post", place], headers=headers)
+        for token, outcome in (("reader", "forbidden"), ("ops", "done")):
+            headers = {"authorization": f"Bearer {tokens[token]}"}
+            for route, name in sorted(names.items(), key=lambda each: last.find(each[1])):
+                _acts(caplog)
+                answer = await _ask_route(served.http, route, headers)
+                lines = _acts(caplog)
+                if route not in administrative:
+                    assert lines == [], name
+                    continue
+                [line] = lines
+                assert line["action"] == "audit"
+                assert (line["act"], line["who"]) == (name, f"token {token}")
+                assert (line["topic"], line["outcome"]) == ("orders", outcome), answer.text
+                assert line["from"].startswith("127.0.0.1:")
+
+    _play(tmp_path, play, caplog)
+
+
+async def _ask_route(
+    http: httpx.AsyncClient, route: tuple[str, str], headers: dict[str, str]
+) -> httpx.Response:
+    method, path = route
+    url = path.format(topic="orders", id="a", schedule="s")
+    return await http.request(method, url, json=REQUESTS.get(route), headers=headers)
+
+
+def test_every_administrative_call_is_audited(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(served: Served, tokens: dict[str, str]) -> None:
+        assert served.node.parts is not None
+        topic = await served.node.parts.topics.create("orders", TopicSettings(), if_missing=False)
+        requests = _requests(topic.uid)
+        calls = {name for each in server.UNARY.values() for name in each}
+        assert calls == _READS_OF_CALLS | set(requests)
+        assert await _ask(served, "PutSchedule", requests["PutSchedule"], tokens["ops"]) == ""
+        for token, outcome in (("reader", "forbidden"), ("ops", "done")):
+            for name, request in requests.items():
+                _acts(caplog)
+                code = await _ask(served, name, request, tokens[token])
+                [line] = _acts(caplog)
+                assert line["act"].replace("_", "") == name.lower()
+                assert (line["who"], line["outcome"]) == (f"token {token}", code or "done")
+                assert line["outcome"] == outcome
+                assert line["topic"] == ("new" if name == "CreateTopic" else "orders")
+                if outcome == "done" and name in ("Redrive", "Discard"):
+                    assert (line["items"], line["refused"]) == (1, 1)
+
+    _play(tmp_path, play, caplog)
+
+
+def test_failed_act_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def play(served: Served, tokens: dict[str, str]) -> None:
+        headers = {"authorization": f"Bearer {tokens['ops']}"}
+        for name in ("t", "t", "t\nu"):
+            await served.http.post("/v1/topics", json={"name": name}, headers=headers)
+        lines = _acts(caplog)[-3:]
+        assert [each["outcome"] for each in lines] == ["done", "topic_exists", "invalid_input"]
+        assert "\n" not in lines[-1]["message"]
+        assert lines[-1]["topic"] == "t\nu"
+
+    _play(tmp_path, play, caplog)
+
+
+def test_acts_on_this_machine_are_audited(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, audit.logger.name):
+        tokens = Tokens(tmp_path / "tokens.json")
+        token = tokens.create("a", Rights.parse(["observe"]))
+        tokens.revoke("a")
+    made, revoked = _acts(caplog)
+    assert (made["act"], made["token"], made["rights"]) == ("create_token", "a", ["observe"])
+    assert (revoked["act"], revoked["token"]) == ("revoke_token", "a")
+    assert made["who"].startswith("local ")
+    assert token not in json.dumps(made)
+
+
+def test_trail_is_written_to_its_file_too(tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    handlers = list(audit.logger.handlers)
+    try:
+        audit_to_file(NodeSettings.load(None, {}, {"audit_file": str(file), "log_level": "error"}))
+        audit.local("one", "here")
+        file.rename(tmp_path / "rotated.jsonl")
+        audit.local("two", "here")
+    finally:
+        for handler in set(audit.logger.handlers) - set(handlers):
+            audit.logger.removeHandler(handler)
+            handler.close()
+    assert json.loads(file.read_text())["act"] == "two"
+    assert json.loads((tmp_path / "rotated.jsonl").read_text())["act"] == "one"
+
+
+def test_right_to_no_topic_opens_no_call(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def play(served: Served, tokens: dict[str, str]) -> None:
+        assert served.node.parts is not None
+        topic = await served.node.parts.topics.create("orders", TopicSettings(), if_missing=False)
+        token = Tokens(tmp_path / "tokens.json").create("timers", Rights.parse(["timers", "node"]))
+        requests = {
+            **_requests(topic.uid),
+            "GetTopic": pb.GetTopicRequest(name="orders"),
+            "Info": pb.InfoRequest(),
+            "Prefer": pb.PreferRequest(topic_uid=topic.uid),
+            "Lookup": pb.LookupRequest(topic_uid=topic.uid, ids=["a"]),
+            "ReadBodies": pb.BodiesRequest(topic_uid=topic.uid, ids=["a"], consumer="c"),
+            "Count": pb.CountRequest(topic_uid=topic.uid),
+            "Forecast": pb.ForecastRequest(topic_uid=topic.uid, end_ms=60_000, step_ms=60_000),
+            "DeadLetters": pb.DeadLettersRequest(topic_uid=topic.uid),
+        }
+        calls = {name for each in server.UNARY.values() for name in each}
+        # Lists have what the token may see, and a schedule is not found by others.
+        assert calls == {*requests, "ListTopics", "ListSchedules", "GetSchedule"}
+        assert await _ask(served, "PutSchedule", requests["PutSchedule"], tokens["ops"]) == ""
+        for name, request in requests.items():
+            assert await _ask(served, name, request, token) == "forbidden", name
+
+    _play(tmp_path, play, caplog)
