@@ -322,5 +322,5 @@ def test_body_is_shown_only_to_its_group(command: Command, client: Client, topic
 
 def test_missing_message_error_says_where_to_look(command: Command, topic: str) -> None:
     refused = command.refusal("show", topic, "i")
-    assert refused.startswith(f"there is no message 'i' on topic '{topic}'")
+    assert refused.startswith(f"nothing is known of message 'i' on topic '{topic}'")
     assert f"`chronoline dead list {topic}`" in refused
