@@ -16,7 +16,7 @@ from chronoline.broker.context import BrokerContext
 from chronoline.broker.principals import Principal
 from chronoline.core.change import Change
 from chronoline.core.errors import InvalidInput
-from chronoline.core.filters import MessageFilter, Place
+from chronoline.core.filters import ListPlace, MessageFilter
 from chronoline.core.message import After, LeaseTime, Message
 from chronoline.core.outcome import Refusal
 from chronoline.core.permissions import Operation
@@ -44,21 +44,21 @@ class BulkRequest:
     to: LeaseTime | None = None
     """The new due."""
     dry_run: bool = False
-    after: Place | None = None
+    after: ListPlace | None = None
     limit: int = 0
     """The most messages to look at; 0 is a usual number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkAnswer:
-    """What one batch did, or would do."""
+    """The result of one batch, done or dry."""
 
     looked: int
     matched: int
     done: int
     refused: Mapping[str, int] = field(default_factory=dict)
     sample: Sequence[str] = ()
-    next: Place | None = None
+    next: ListPlace | None = None
     due: int | None = None
 
 
@@ -122,7 +122,7 @@ def _check(asked: BulkRequest) -> None:
 
 async def _look(
     parts: BrokerContext, topic: Topic, asked: BulkRequest, limit: int, now_ms: int
-) -> tuple[list[Message], int, Place | None]:
+) -> tuple[list[Message], int, ListPlace | None]:
     if asked.operation in OF_LETTERS:
         letters = await parts.carrier.read(
             "sweep",

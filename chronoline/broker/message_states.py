@@ -1,4 +1,4 @@
-"""What became of a message, as far as its row or its mark still says it."""
+"""The states of messages, on their timeline and after it, as far as rows and marks still say them."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def reschedule(
     """Move all messages that match to another time. Messages under a lease are left alone.
 
     chronoline bulk reschedule reminders --group shop --in 2h
-    chronoline bulk reschedule reminders --from now --to +1h --due 2027-01-31T12:00:00Z
+    chronoline bulk reschedule reminders --to +1h --due 2027-01-31T12:00:00Z
     """
     at = when(due, delay)
     if not at:

@@ -370,7 +370,7 @@ def show(
 
 
 def _fate(found: MessageState) -> str:
-    """What became of a message that is not on its timeline any more."""
+    """The state of a message that is not on its timeline any more."""
     if found.died is not None:
         why = f": {printable(found.reason)}" if found.reason else ""
         return (

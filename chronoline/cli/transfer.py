@@ -16,7 +16,7 @@ from chronoline.cli.options import TopicName
 from chronoline.cli.output import count_of, print_to_stderr, printable
 from chronoline.cli.progress import showing
 from chronoline.core.errors import ChronolineError, TopicNotFound
-from chronoline.core.filters import Place
+from chronoline.core.filters import ListPlace
 from chronoline.core.message import SavedMessage
 from chronoline.core.outcome import BaseOutcome, Refusal
 from chronoline.runtime.clock import SystemClock
@@ -99,7 +99,7 @@ class _InStore(_Timeline):
             self._store,
             self._topic.uid,
             dead_letters=dead_letters,
-            after=Place.from_text(after),
+            after=ListPlace.from_text(after),
             limit=_PAGE,
             most_bytes=_PAGE_BYTES,
             now_ms=SystemClock().now_ms(),
@@ -140,7 +140,7 @@ def export(
 
     chronoline export reminders reminders.jsonl
     chronoline export reminders reminders.parquet --dead-letters
-    chronoline export reminders - --store sqlite:///timeline.db | gzip > r.jsonl.gz
+    chronoline export reminders - --store sqlite:///t.db | gzip > r.jsonl.gz
 
     Each has its id, due, expires, attempts, producer group, key, headers and
     body; a dead letter also why and when it died. Leases are not part of it.

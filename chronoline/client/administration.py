@@ -1,4 +1,4 @@
-"""What operators ask for and get: selections of messages, pages, states, and the results of bulk changes."""
+"""Values for operators: selections of messages, pages, states, and the results of bulk changes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class MessagePage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageState:
-    """What became of a message, for as long as that is kept."""
+    """The state of a message, on its timeline or after it."""
 
     id: str
     state: str
@@ -116,7 +116,7 @@ class MessageState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkResult:
-    """What a change of a selection has done so far, or would do."""
+    """The result of a change of a selection so far, done or dry."""
 
     looked: int = 0
     """The messages that were compared with the selection."""

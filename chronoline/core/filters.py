@@ -107,7 +107,7 @@ def end_of_prefix(prefix: str) -> str:
     return kept[:-1] + chr(following)
 
 
-class Place(NamedTuple):
+class ListPlace(NamedTuple):
     """A place in a list of messages: behind the message with this position, bucket and id.
 
     Of dead letters `ts` is when they died.
@@ -118,11 +118,11 @@ class Place(NamedTuple):
     id: str
 
     @classmethod
-    def of(cls, message: Message) -> Place:
+    def of(cls, message: Message) -> ListPlace:
         return cls(message.ts, message.bucket, message.id)
 
     @classmethod
-    def of_letter(cls, letter: DeadLetter) -> Place:
+    def of_letter(cls, letter: DeadLetter) -> ListPlace:
         return cls(letter.died, 0, letter.message.id)
 
     def to_text(self) -> str:
@@ -130,7 +130,7 @@ class Place(NamedTuple):
         return base64.urlsafe_b64encode(json.dumps(self).encode()).decode()
 
     @classmethod
-    def from_text(cls, text: str) -> Place | None:
+    def from_text(cls, text: str) -> ListPlace | None:
         """None for an empty text: the beginning. Raises `InvalidInput`."""
         if not text:
             return None

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from chronoline.core.filters import MessageFilter, Place
+from chronoline.core.filters import ListPlace, MessageFilter
 from chronoline.core.message import DeadLetter, Message
 from chronoline.core.ranges import BucketRange
 from chronoline.stores.contract import MAX_BATCH, Page, Store
@@ -29,7 +29,7 @@ _MOST_LOOKED = 10_000
 _LEAST_CHUNK = 200
 
 Item = TypeVar("Item", Message, DeadLetter)
-Read = Callable[[Place | None, int], Page]
+Read = Callable[[ListPlace | None, int], Page]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Found(Generic[Item]):
     items: tuple[Item, ...]
     looked: int
     """The number of messages or letters that were compared with the filter."""
-    next: Place | None
+    next: ListPlace | None
     """Where the next page begins; None at the end."""
 
 
@@ -48,7 +48,7 @@ def browse(
     topic_uid: int,
     wanted: MessageFilter,
     *,
-    after: Place | None = None,
+    after: ListPlace | None = None,
     limit: int,
     now_ms: int,
 ) -> Found[Message]:
@@ -64,7 +64,7 @@ def sweep(
     topic_uid: int,
     wanted: MessageFilter,
     *,
-    after: Place | None = None,
+    after: ListPlace | None = None,
     limit: int,
     now_ms: int,
 ) -> Found[Message]:
@@ -76,7 +76,7 @@ def sweep(
     return Found(
         items=tuple(each for each in page.messages if wanted.matches(each, now_ms)),
         looked=len(page.messages),
-        next=Place.of(page.messages[-1]) if page.more else None,
+        next=ListPlace.of(page.messages[-1]) if page.more else None,
     )
 
 
@@ -85,7 +85,7 @@ def sweep_letters(
     topic_uid: int,
     wanted: MessageFilter,
     *,
-    after: Place | None = None,
+    after: ListPlace | None = None,
     limit: int,
 ) -> Found[DeadLetter]:
     """A page of dead letters, oldest first."""
@@ -97,12 +97,12 @@ def sweep_letters(
     return Found(
         items=tuple(each for each in letters if wanted.matches_letter(each)),
         looked=len(letters),
-        next=Place.of_letter(letters[-1]) if len(letters) == limit and not ended else None,
+        next=ListPlace.of_letter(letters[-1]) if len(letters) == limit and not ended else None,
     )
 
 
 def _page(
-    read: Read, wanted: MessageFilter, after: Place | None, limit: int, now_ms: int
+    read: Read, wanted: MessageFilter, after: ListPlace | None, limit: int, now_ms: int
 ) -> Found[Message]:
     found: list[Message] = []
     looked = 0
@@ -111,7 +111,7 @@ def _page(
         page = read(after, chunk)
         looked += len(page.messages)
         for message in page.messages:
-            after = Place.of(message)
+            after = ListPlace.of(message)
             if wanted.matches(message, now_ms):
                 found.append(message)
                 if len(found) == limit:
@@ -126,14 +126,14 @@ def _page(
 def _by_name(store: Store, uid: int, wanted: MessageFilter) -> Read | None:
     """By holder or group; None if the filter names neither."""
 
-    def held(after: Place | None, limit: int) -> Page:
+    def held(after: ListPlace | None, limit: int) -> Page:
         behind = "" if after is None else after.id
         page = store.select_held(
             uid, wanted.consumer, after=behind, first=wanted.prefix, limit=limit
         )
         return _within(page, wanted.prefix)
 
-    def owned(after: Place | None, limit: int) -> Page:
+    def owned(after: ListPlace | None, limit: int) -> Page:
         behind = "" if after is None else after.id
         page = store.select_owned(
             uid, wanted.producer_group, after=behind, first=wanted.prefix, limit=limit
@@ -152,7 +152,7 @@ def _within(page: Page, prefix: str) -> Page:
 
 
 def _by_key(store: Store, uid: int, wanted: MessageFilter) -> Read:
-    def read(after: Place | None, limit: int) -> Page:
+    def read(after: ListPlace | None, limit: int) -> Page:
         key = None if after is None else (after.bucket, after.id)
         return store.select_prefix(uid, wanted.prefix, after=key, limit=limit)
 
@@ -160,7 +160,7 @@ def _by_key(store: Store, uid: int, wanted: MessageFilter) -> Read:
 
 
 def _by_position(store: Store, uid: int, wanted: MessageFilter) -> Read:
-    def read(after: Place | None, limit: int) -> Page:
+    def read(after: ListPlace | None, limit: int) -> Page:
         place = None if after is None else (after.ts, after.id)
         return store.select_between(
             uid, start=wanted.start, end=wanted.end, after=place, limit=limit
@@ -172,7 +172,7 @@ def _by_position(store: Store, uid: int, wanted: MessageFilter) -> Read:
 def _by_cell(store: Store, uid: int, wanted: MessageFilter) -> Read:
     ranges = [BucketRange(0, store.get_topic(uid).settings.buckets)]
 
-    def read(after: Place | None, limit: int) -> Page:
+    def read(after: ListPlace | None, limit: int) -> Page:
         place = None if after is None else Message.place(after.id, after.ts, after.bucket)
         return store.scan(uid, ranges, start=wanted.start, end=wanted.end, after=place, limit=limit)
 

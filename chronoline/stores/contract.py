@@ -603,7 +603,7 @@ class Store(ScheduleStore, Closable):
 
     @abstractmethod
     def rows(self, topic_uid: int, ids: Sequence[str]) -> dict[str, StoredRow]:
-        """What is stored under these ids: messages, dead letters, and the marks of deleted messages."""
+        """The rows under these ids: messages, dead letters, and the marks of deleted messages."""
 
     @abstractmethod
     def count_owned(self, topic_uid: int, producer_group: str, *, most: int) -> int:

@@ -23,7 +23,6 @@ from chronoline.stores.engine import (
     InputMove,
     LeaseRequest,
     Partition,
-    RestoredRow,
     ResumeRequest,
     ScheduleMove,
     Span,
@@ -83,14 +82,6 @@ class SqlEngine(Engine[Connection]):
 
     def change_topic(self, topic: Topic) -> bool:
         return bool(self._write("change_topic", changed_topic_values(topic)))
-
-    # Restoring
-
-    def restore(
-        self, connection: Connection | None, topic: Topic, rows: Sequence[RestoredRow]
-    ) -> None:
-        packed = [[*row.key, row.due, row.attempts, row.death, row.died] for row in sorted(rows)]
-        self._write("restore", {"topic": topic.uid, "rows": json.dumps(packed)}, connection)
 
     # Pages
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronoline.core.filters import Place
+from chronoline.core.filters import ListPlace
 from chronoline.core.message import DeadLetter, Message, SavedMessage
 from chronoline.core.permissions import System
 from chronoline.stores.contract import Store
@@ -17,11 +17,11 @@ def export_page(
     topic_uid: int,
     *,
     dead_letters: bool = False,
-    after: Place | None = None,
+    after: ListPlace | None = None,
     limit: int,
     most_bytes: int,
     now_ms: int,
-) -> tuple[list[SavedMessage], Place | None]:
+) -> tuple[list[SavedMessage], ListPlace | None]:
     """A page, and where the next one begins; None at the end.
 
     It ends early when its contents reach `most_bytes`. Messages come in the order of their key, which no
@@ -43,13 +43,13 @@ def export_page(
         last = first + len(some) == len(listed)
         if last or total_bytes >= most_bytes:
             message, reason, died = some[-1]
-            place = Place.of(message) if not reason else Place(died, 0, message.id)
+            place = ListPlace.of(message) if not reason else ListPlace(died, 0, message.id)
             return saved, None if last and not more else place
     return saved, None
 
 
 def _listed(
-    store: Store, topic_uid: int, dead_letters: bool, after: Place | None, limit: int
+    store: Store, topic_uid: int, dead_letters: bool, after: ListPlace | None, limit: int
 ) -> tuple[list[tuple[Message, str, int]], bool]:
     """Messages with the reason and the time of their death, and whether there may be more."""
     if dead_letters:

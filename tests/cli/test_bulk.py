@@ -103,6 +103,7 @@ def test_dead_letters_are_put_back_and_discarded_by_reason(
 def test_interrupted_change_says_how_to_go_on(
     command: Command, client: Client, full: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # No setting: a batch of the usual size would take all of them at once.
     monkeypatch.setattr("chronoline.broker.bulk_changes._PAGE", 3)
     whole = SyncClient.change_matching
 

@@ -116,7 +116,6 @@ _LOOK = {
 }
 _SPAN = {"from": NOW, "end": NOW + 60_000, "step_ms": 1_000, "now": NOW}
 
-_RESTORED = json.dumps([[bucket(each), each, NOW, 2, None, 0] for each in SMALL])
 _CHANGED_TOPIC = {
     "uid": TOPIC,
     "settings": "{}",
@@ -178,7 +177,7 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     },
     "keep_letter": _ITEM | {"kept_bucket": 1, "kept_stripe": 0, "kept_id": "kept", "header": b"x"},
     "keep_body": _ITEM | _ROW,
-    "restore": {"topic": TOPIC, "rows": _RESTORED},
+    "restore": _ITEM | {"due": NOW, "attempts": 2, "death": None, "died": 0},
     "mark_early": _ITEM | {"stripe": 1, "producer_group": GROUP, "partition": "pipe/in/0"},
     "free": _ITEM,
     "forget_schedules": {"topic": TOPIC},
@@ -287,7 +286,13 @@ POSTGRES: dict[str, dict[str, Any]] = {
         "kept_id": [f"kept {each}" for each in SMALL],
         "header": [b"x"] * len(SMALL),
     },
-    "restore": {"topic": TOPIC, "rows": _RESTORED},
+    "restore": _ITEMS
+    | {
+        "due": [NOW] * len(SMALL),
+        "attempts": [2] * len(SMALL),
+        "death": [None] * len(SMALL),
+        "died": [0] * len(SMALL),
+    },
     "mark_early": _ITEMS
     | {
         "stripe": [1] * len(SMALL),
@@ -348,6 +353,7 @@ SQLITE_INDEXES: dict[str, frozenset[str]] = {
             "select_keys",
             "due_at_version",
             "forget_topic",
+            "restore",
             "keep_letter",
             "keep_body",
             "free",
@@ -358,7 +364,7 @@ SQLITE_INDEXES: dict[str, frozenset[str]] = {
     **_OF_BOTH,
     **dict.fromkeys(["due", "next_ts"], frozenset({"messages_due"})),
     "held_live": frozenset({"messages_held"}),
-    **dict.fromkeys(["reject", "restore"], frozenset({"messages_id", BY_NUMBER})),
+    "reject": frozenset({"messages_id", BY_NUMBER}),
     "purge_marks": frozenset({"messages_gone", BY_NUMBER}),
     "purge_dead": frozenset({"messages_dead", BY_NUMBER}),
     "purge_dropped": frozenset({"messages_id", BY_NUMBER}),

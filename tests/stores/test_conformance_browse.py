@@ -9,7 +9,7 @@ import pytest
 
 from chronoline.core.change import Change
 from chronoline.core.errors import InvalidInput
-from chronoline.core.filters import MessageFilter, Place, end_of_prefix, statuses_of
+from chronoline.core.filters import ListPlace, MessageFilter, end_of_prefix, statuses_of
 from chronoline.core.message import Message
 from chronoline.core.permissions import Operation
 from chronoline.core.status import Life, Status
@@ -43,13 +43,13 @@ def pages(
     limit: int,
 ) -> list[Message]:
     found: list[Message] = []
-    after: Place | None = None
+    after: ListPlace | None = None
     while True:
         page = how(line.store, line.uid, wanted, after=after, limit=limit, now_ms=line.now)
         found += page.items
         if page.next is None:
             return found
-        after = Place.from_text(page.next.to_text())
+        after = ListPlace.from_text(page.next.to_text())
 
 
 @pytest.mark.parametrize("how", [browse, sweep])
@@ -103,7 +103,9 @@ def test_filter_conditions_select_some_of_the_fixture(full: Line) -> None:
 def test_page_that_looks_in_vain_says_where_it_stopped(
     make_line: MakeLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # No settings: it would take ten thousand messages.
     monkeypatch.setattr("chronoline.stores.browse._MOST_LOOKED", 4)
+    # As above.
     monkeypatch.setattr("chronoline.stores.browse._LEAST_CHUNK", 2)
     line = make_line()
     line.put(*IDS)
@@ -123,7 +125,7 @@ def test_dead_letters_are_swept_by_time_group_prefix_and_reason(make_line: MakeL
 
     def swept(**conditions: Any) -> list[str]:
         found: list[str] = []
-        after: Place | None = None
+        after: ListPlace | None = None
         while True:
             page = sweep_letters(
                 line.store, line.uid, MessageFilter(**conditions), after=after, limit=3
@@ -217,7 +219,7 @@ def test_bad_filter_is_refused(conditions: dict[str, Any]) -> None:
 @pytest.mark.parametrize("text", ["x", "W10=", "WzEsMiwiIl0=", "WzEsMiwzXQ==", "é", "[]"])
 def test_foreign_place_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="is not the `next` of an earlier answer"):
-        Place.from_text(text)
+        ListPlace.from_text(text)
 
 
 def test_unknown_status_is_refused_with_the_known_ones() -> None:
@@ -228,5 +230,5 @@ def test_unknown_status_is_refused_with_the_known_ones() -> None:
 
 def test_place_of_a_message_is_its_own(line: Line) -> None:
     message = line.put("a")
-    assert Place.of(message) == (NOW, message.bucket, "a")
-    assert Place.of(replace(message, ts=5)).ts == 5
+    assert ListPlace.of(message) == (NOW, message.bucket, "a")
+    assert ListPlace.of(replace(message, ts=5)).ts == 5

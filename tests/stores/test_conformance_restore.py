@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from chronoline.core.errors import InvalidInput
-from chronoline.core.filters import Place
+from chronoline.core.filters import ListPlace
 from chronoline.core.message import SavedMessage
 from chronoline.core.permissions import System
 from chronoline.stores.contract import Store
@@ -48,7 +48,7 @@ MESSAGES = [
 def exported(store: Store, uid: int, **given: Any) -> list[SavedMessage]:
     found: list[SavedMessage] = []
     for dead_letters in (False, True):
-        after: Place | None = None
+        after: ListPlace | None = None
         while True:
             page, after = export_page(
                 store,

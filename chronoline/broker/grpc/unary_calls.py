@@ -22,7 +22,7 @@ from chronoline.broker.principals import (
 )
 from chronoline.core.change import letter_changes
 from chronoline.core.errors import InvalidInput, TooMuch
-from chronoline.core.filters import Place
+from chronoline.core.filters import ListPlace
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After, DeadLetter, LeaseTime
 from chronoline.core.permissions import Actor, Consumer, Operation, Producer
 from chronoline.core.ranges import BucketRange
@@ -263,7 +263,7 @@ class UnaryCalls:
         topic = await self._parts.topics.get(asked.topic_uid)
         wanted = filter_from_wire(asked.filter)
         check_browse(principal, topic.name, wanted.producer_group)
-        after, now_ms = Place.from_text(asked.after), self._parts.clock.now_ms()
+        after, now_ms = ListPlace.from_text(asked.after), self._parts.clock.now_ms()
         limit = min(asked.limit or _MOST_LISTED, _MOST_LISTED)
         found = await self._parts.carrier.read(
             "list",
@@ -315,7 +315,7 @@ class UnaryCalls:
             wanted=filter_from_wire(asked.filter),
             to=to,
             dry_run=asked.dry_run,
-            after=Place.from_text(asked.after),
+            after=ListPlace.from_text(asked.after),
             limit=asked.limit,
         )
         topic = await self._parts.topics.get(asked.topic_uid)
@@ -333,7 +333,7 @@ class UnaryCalls:
     async def Export(self, asked: pb.ExportRequest, principal: Principal) -> pb.ExportPage:
         topic = await self._parts.topics.get(asked.topic_uid)
         principal.check(RightKind.ADMINISTER, topic.name)
-        after, now_ms = Place.from_text(asked.after), self._parts.clock.now_ms()
+        after, now_ms = ListPlace.from_text(asked.after), self._parts.clock.now_ms()
         limit = min(asked.limit or _MOST_LISTED, _MOST_LISTED)
         most_bytes = self._parts.limits.frame_bytes // 4
         async with self._reading:

@@ -39,7 +39,7 @@ from chronoline.broker.message_states import known_states
 from chronoline.broker.principals import check_browse, check_look, may_see_group
 from chronoline.broker.topics import TopicsByName
 from chronoline.core.errors import Refused
-from chronoline.core.filters import MessageFilter, Place, statuses_of
+from chronoline.core.filters import ListPlace, MessageFilter, statuses_of
 from chronoline.core.limits import MAX_ID_BYTES, MAX_NAME_BYTES
 from chronoline.core.message import Message
 from chronoline.core.outcome import Outcome, Refusal
@@ -159,7 +159,7 @@ class OperatorRoutes:
             end=None if end is None else parse_when_ms(end, "to", now_ms),
             statuses=statuses_of(list(status or [])),
         )
-        place = Place.from_text(after)
+        place = ListPlace.from_text(after)
 
         async def read(known: Topic) -> Found[Message]:
             def work(store: Store) -> Found[Message]:
@@ -177,7 +177,7 @@ class OperatorRoutes:
     async def state(
         self, principal: RequestPrincipal, topic: TopicName, id: MessageId
     ) -> MessageStateResponse:
-        """Say what became of a message, for as long as that is kept; 404 if nothing is known of it."""
+        """Say what became of a message; 404 if nothing is known of it, or not any more."""
         check_look(principal, topic)
         now_ms = self._parts.clock.now_ms()
         found = await self._topics.on(
@@ -206,7 +206,7 @@ class OperatorRoutes:
             wanted=request.filter.to_filter(),
             to=request.time,
             dry_run=request.dry_run,
-            after=Place.from_text(request.after),
+            after=ListPlace.from_text(request.after),
             limit=request.limit,
         )
         answer = await self._topics.on(

@@ -261,7 +261,7 @@ class MessagesResponse(BaseModel):
 
 
 class MessageStateResponse(BaseModel):
-    """What became of a message."""
+    """The state of a message, on its timeline or after it."""
 
     id: str
     state: str = Field(

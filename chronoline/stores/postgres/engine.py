@@ -30,6 +30,7 @@ from chronoline.stores.engine import (
     LeaseRequest,
     NewRows,
     Reserved,
+    RestoredRow,
     ResumeRequest,
     RowsHeld,
     Span,
@@ -192,6 +193,18 @@ class PostgresEngine(SqlEngine[Connection]):
         self, connection: Connection | None, topic: Topic, keys: Sequence[Key], now_ms: int
     ) -> None:
         self._write("reject", _key_columns(topic, keys) | {"now": now_ms}, connection)
+
+    def restore(
+        self, connection: Connection | None, topic: Topic, rows: Sequence[RestoredRow]
+    ) -> None:
+        rows = sorted(rows)
+        values = _key_columns(topic, [each.key for each in rows]) | {
+            "due": [each.due for each in rows],
+            "attempts": [each.attempts for each in rows],
+            "death": [each.death for each in rows],
+            "died": [each.died for each in rows],
+        }
+        self._write("restore", values, connection)
 
     def keep_letters(
         self, connection: Connection | None, topic: Topic, letters: Sequence[KeptLetter]

@@ -735,11 +735,9 @@ RETURNING m.id;
 UPDATE chronoline.messages m SET
     due = b.due, ts = CASE WHEN b.death IS NULL THEN b.due ELSE b.died END, attempts = b.attempts,
     life = CASE WHEN b.death IS NULL THEN 0 ELSE 2 END, death = b.death
-FROM (
-    SELECT %(topic)s::bigint AS topic, (row->>0)::integer AS bucket, row->>1 AS id, (row->>2)::bigint AS due,
-        (row->>3)::integer AS attempts, row->>4 AS death, (row->>5)::bigint AS died
-    FROM jsonb_array_elements(%(rows)s::jsonb) AS row
-) b
+FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(due)b::bigint[],
+    %(attempts)b::integer[], %(death)b::text[], %(died)b::bigint[])
+    AS b(topic, bucket, id, due, attempts, death, died)
 WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
 RETURNING m.id;
 

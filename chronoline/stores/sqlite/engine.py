@@ -44,6 +44,7 @@ from chronoline.stores.engine import (
     LeaseRequest,
     NewRows,
     Reserved,
+    RestoredRow,
     ResumeRequest,
     Span,
     Taken,
@@ -205,6 +206,21 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
     ) -> None:
         values = {"topic": topic.uid, "keys": json.dumps(keys), "now": now_ms}
         self._write("reject", values, connection)
+
+    def restore(
+        self,
+        connection: sqlite3.Connection | None,
+        topic: Topic,
+        rows: Sequence[RestoredRow],
+    ) -> None:
+        values = [
+            {"topic": topic.uid, "bucket": each.key[0], "id": each.key[1], **each._asdict()}
+            for each in rows
+        ]
+        for each in values:
+            del each["key"]
+        with self._writing(connection) as inside:
+            inside.executemany(_QUERIES["restore"], values)
 
     def keep_letters(
         self, connection: sqlite3.Connection | None, topic: Topic, letters: Sequence[KeptLetter]

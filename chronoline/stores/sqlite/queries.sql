@@ -473,17 +473,11 @@ WHERE no IN (
 );
 
 -- name: restore
--- Gives messages that were just created their saved history.
-UPDATE messages NOT INDEXED SET
-    due = r.due, ts = CASE WHEN r.death IS NULL THEN r.due ELSE r.died END, attempts = r.attempts,
-    life = CASE WHEN r.death IS NULL THEN 0 ELSE 2 END, death = r.death
-FROM (
-    SELECT m.no, row.value->>2 AS due, row.value->>3 AS attempts, row.value->>4 AS death,
-        row.value->>5 AS died
-    FROM json_each(:rows) row CROSS JOIN messages m INDEXED BY messages_id
-    WHERE m.topic = :topic AND m.bucket = row.value->>0 AND m.id = row.value->>1
-) r
-WHERE messages.no = r.no;
+-- Gives a message that was just created its saved history.
+UPDATE messages INDEXED BY messages_id SET
+    due = :due, ts = CASE WHEN :death IS NULL THEN :due ELSE :died END, attempts = :attempts,
+    life = CASE WHEN :death IS NULL THEN 0 ELSE 2 END, death = :death
+WHERE topic = :topic AND bucket = :bucket AND id = :id;
 
 -- name: keep_letter
 -- Copies a dead letter to a new key, with one more header.
