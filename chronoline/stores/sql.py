@@ -19,9 +19,11 @@ from chronoline.core.topic import Pause, Topic, TopicSettings
 from chronoline.stores.engine import (
     Connection,
     Engine,
+    Ids,
     InputMove,
     LeaseRequest,
     Partition,
+    RestoredRow,
     ResumeRequest,
     ScheduleMove,
     Span,
@@ -82,27 +84,37 @@ class SqlEngine(Engine[Connection]):
     def change_topic(self, topic: Topic) -> bool:
         return bool(self._write("change_topic", changed_topic_values(topic)))
 
+    # Restoring
+
+    def restore(
+        self, connection: Connection | None, topic: Topic, rows: Sequence[RestoredRow]
+    ) -> None:
+        packed = [[*row.key, row.due, row.attempts, row.death, row.died] for row in sorted(rows)]
+        self._write("restore", {"topic": topic.uid, "rows": json.dumps(packed)}, connection)
+
     # Pages
 
     def select_held(
-        self, topic: Topic, consumer: str, session: str | None, after: str, limit: int
+        self, topic: Topic, consumer: str, session: str | None, ids: Ids, limit: int
     ) -> list[Message]:
         values = {
             "topic": topic.uid,
             "consumer": consumer,
             "session": session,
-            "after": after,
+            "after": ids.after,
+            "first": ids.first,
             "limit": limit,
         }
         return [read_message(row) for row in self._read("select_held", values)]
 
     def select_owned(
-        self, topic: Topic, producer_group: str, after: str, limit: int
+        self, topic: Topic, producer_group: str, ids: Ids, limit: int
     ) -> list[Message]:
         values = {
             "topic": topic.uid,
             "producer_group": producer_group,
-            "after": after,
+            "after": ids.after,
+            "first": ids.first,
             "limit": limit,
         }
         return [read_message(row) for row in self._read("select_owned", values)]

@@ -110,11 +110,13 @@ _LOOK = {
     "session": "i/p.1",
     "producer_group": GROUP,
     "after": "m2",
+    "first": "m",
     "died": NOW - 60_000,
     "limit": 500,
 }
 _SPAN = {"from": NOW, "end": NOW + 60_000, "step_ms": 1_000, "now": NOW}
 
+_RESTORED = json.dumps([[bucket(each), each, NOW, 2, None, 0] for each in SMALL])
 _CHANGED_TOPIC = {
     "uid": TOPIC,
     "settings": "{}",
@@ -156,6 +158,7 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     "select_held": _LOOK,
     "scan_held": _LOOK,
     "select_owned": _LOOK,
+    "select_keys": _LOOK | {"bucket": bucket(SMALL[0]), "end": "n"},
     "count_owned": _LOOK | {"most": 1_000},
     "next_ts": _CELL,
     "forecast": _CELL | _SPAN,
@@ -175,6 +178,7 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     },
     "keep_letter": _ITEM | {"kept_bucket": 1, "kept_stripe": 0, "kept_id": "kept", "header": b"x"},
     "keep_body": _ITEM | _ROW,
+    "restore": {"topic": TOPIC, "rows": _RESTORED},
     "mark_early": _ITEM | {"stripe": 1, "producer_group": GROUP, "partition": "pipe/in/0"},
     "free": _ITEM,
     "forget_schedules": {"topic": TOPIC},
@@ -260,6 +264,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "select_held": _LOOK,
     "scan_held": _LOOK,
     "select_owned": _LOOK,
+    "select_keys": _LOOK | {"start": 3, "stop": 5, "end": "n"},
     "count_owned": _LOOK | {"most": 1_000},
     "next_times": _SHARES,
     "forecast": CELLS | _SPAN,
@@ -282,6 +287,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
         "kept_id": [f"kept {each}" for each in SMALL],
         "header": [b"x"] * len(SMALL),
     },
+    "restore": {"topic": TOPIC, "rows": _RESTORED},
     "mark_early": _ITEMS
     | {
         "stripe": [1] * len(SMALL),
@@ -312,8 +318,10 @@ POSTGRES_INDEXES: dict[str, frozenset[str]] = {
             "rows",
             "bodies",
             "lookup",
+            "select_keys",
             "lease",
             "reject",
+            "restore",
             "keep_letters",
             "free",
             "purge_dropped",
@@ -337,6 +345,7 @@ SQLITE_INDEXES: dict[str, frozenset[str]] = {
             *_CHANGES,
             "row",
             "lookup",
+            "select_keys",
             "due_at_version",
             "forget_topic",
             "keep_letter",
@@ -349,7 +358,7 @@ SQLITE_INDEXES: dict[str, frozenset[str]] = {
     **_OF_BOTH,
     **dict.fromkeys(["due", "next_ts"], frozenset({"messages_due"})),
     "held_live": frozenset({"messages_held"}),
-    "reject": frozenset({"messages_id", BY_NUMBER}),
+    **dict.fromkeys(["reject", "restore"], frozenset({"messages_id", BY_NUMBER})),
     "purge_marks": frozenset({"messages_gone", BY_NUMBER}),
     "purge_dead": frozenset({"messages_dead", BY_NUMBER}),
     "purge_dropped": frozenset({"messages_id", BY_NUMBER}),

@@ -19,11 +19,12 @@ from chronoline.core.topic import Topic
 from chronoline.databases.postgres import NO_LISTEN, Connection, PostgresDatabase, Row, fetch
 from chronoline.databases.postgres_listener import PostgresListener
 from chronoline.databases.queries import load_queries
-from chronoline.stores.contract import Capabilities, Counts, Notice, Recipient, Watch
+from chronoline.stores.contract import Capabilities, Counts, Notice, Recipient, StoredRow, Watch
 from chronoline.stores.engine import (
     Answer,
     ChangedRows,
     EarlyCancel,
+    Ids,
     KeptLetter,
     Key,
     LeaseRequest,
@@ -32,7 +33,6 @@ from chronoline.stores.engine import (
     ResumeRequest,
     RowsHeld,
     Span,
-    StoredRow,
     Taken,
 )
 from chronoline.stores.guards import explain_create, may_remove, passed_by_all, settled
@@ -310,6 +310,12 @@ class PostgresEngine(SqlEngine[Connection]):
     ) -> list[Message]:
         values = {"topic": topic.uid, "max_ts": max_ts} | _cells(topic, ranges, limit)
         return [read_message(row) for row in self._read("select", values)]
+
+    def select_keys(
+        self, topic: Topic, buckets: BucketRange, ids: Ids, limit: int
+    ) -> list[Message]:
+        values = {"topic": topic.uid, **buckets._asdict(), **ids._asdict(), "limit": limit}
+        return [read_message(row) for row in self._read("select_keys", values)]
 
     def next_times(self, topic: Topic, shares: Sequence[Sequence[BucketRange]]) -> list[int | None]:
         rows = self._read("next_times", {"topic": topic.uid} | _shares(topic, shares))

@@ -25,11 +25,20 @@ from chronoline.databases.sqlite import (
     prepare_folder,
     stop_process,
 )
-from chronoline.stores.contract import Capabilities, Counts, Notice, Recipient, Result, Watch
+from chronoline.stores.contract import (
+    Capabilities,
+    Counts,
+    Notice,
+    Recipient,
+    Result,
+    StoredRow,
+    Watch,
+)
 from chronoline.stores.engine import (
     Answer,
     ChangedRows,
     EarlyCancel,
+    Ids,
     KeptLetter,
     Key,
     LeaseRequest,
@@ -37,7 +46,6 @@ from chronoline.stores.engine import (
     Reserved,
     ResumeRequest,
     Span,
-    StoredRow,
     Taken,
     request_of,
 )
@@ -353,6 +361,21 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
                 for cell in cells_of(ranges, topic.settings.buckets)
             ]
             return [read_message(row) for row in _oldest(heads, lambda row: row[1], limit)]
+
+    def select_keys(
+        self, topic: Topic, buckets: BucketRange, ids: Ids, limit: int
+    ) -> list[Message]:
+        values: dict[str, Any] = {"topic": topic.uid, **ids._asdict()}
+        found: list[Message] = []
+        with self.database.reading() as connection:
+            for bucket in range(*buckets):
+                values |= {"bucket": bucket, "limit": limit - len(found)}
+                rows = connection.execute(_QUERIES["select_keys"], values)
+                found += [read_message(row) for row in rows]
+                if len(found) == limit:
+                    break
+                values["after"] = ""
+        return found
 
     def next_times(self, topic: Topic, shares: Sequence[Sequence[BucketRange]]) -> list[int | None]:
         found: list[int | None] = []
