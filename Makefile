@@ -19,7 +19,7 @@ PROJECT := install --no-deps --no-build-isolation --editable . --editable bench
 
 # The tests, in groups of which four run beside each other, since some of their time they wait: the longest
 # first, so that they end together. The tests of pipes share one Spark, one Kafka and one PostgreSQL.
-TEST_GROUPS := brokers pipes commands log cluster stores formats bench rest torture
+TEST_GROUPS := brokers pipes commands log cluster stores formats bench rest console torture
 OF_torture := tests/torture
 OF_bench := $(filter-out $(addprefix tests/bench/test_,broker.py pipe.py),$(wildcard tests/bench/test_*.py)) tests/bench/servers tests/pipe
 OF_pipes := tests/spark/pipes
@@ -28,6 +28,7 @@ OF_brokers := tests/broker/acceptance $(filter-out $(OF_cluster),$(wildcard test
 OF_formats := tests/spark/formats $(wildcard tests/spark/test_*.py) tests/bench/test_pipe.py
 OF_log := tests/log tests/cli/log
 OF_commands := $(wildcard tests/cli/test_*.py) tests/node tests/client tests/timers tests/examples tests/bench/test_broker.py
+OF_console := tests/console
 OF_stores := tests/stores tests/delivery
 OF_rest := $(addprefix --ignore=,$(foreach group,$(filter-out rest,$(TEST_GROUPS)),$(OF_$(group))))
 # Each check leaves there what it said and its exit code, and pytest which tests failed.

@@ -173,6 +173,17 @@ Sample = tuple[str, tuple[str, ...], float]
 """A name of `FAMILIES`, the values of its labels, and its value."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Counts of all topics since the start, deleted ones included."""
+
+    created: int
+    """Messages that producers created."""
+    delivered: int
+    """Messages that left for a consumer or a target, redeliveries included."""
+    lateness: LatenessHistogram
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot(Collector):
     """The metrics at one moment. Any thread may read it."""
@@ -217,6 +228,9 @@ class BrokerMetrics(Collector):
         self._watched: list[Callable[[], Iterable[Sample]]] = []
         self.messages = 0
         """The messages that were changed since the start."""
+        self._created = 0
+        self._delivered = 0
+        self._total_lateness = LatenessHistogram()
         # Present from the start: Prometheus sees the first error as a change.
         for partner in ("producer", "consumer"):
             self.add("networkbroker_active_channels_errors", (partner, ""), 0)
@@ -270,6 +284,8 @@ class BrokerMetrics(Collector):
         family, op = _COUNTED[command]
         done = sum(1 for each in outcomes if each.done)
         self.messages += done
+        if command == "create":
+            self._created += done
         self.add(f"{family}_count", (op, topic), done)
         if done < len(outcomes):
             self.add(f"{family}_errors", (op, topic), len(outcomes) - done)
@@ -286,9 +302,12 @@ class BrokerMetrics(Collector):
     def pushed(self, topic: str, leased: Sequence[LeasedMessage], now_ms: int) -> None:
         """Observes the lateness of first deliveries, as they leave."""
         lateness = self._lateness[topic]
+        self._delivered += len(leased)
         for each in leased:
             if not each.redelivered:
-                lateness.observe(max(0, now_ms - each.message.due))
+                late_ms = max(0, now_ms - each.message.due)
+                lateness.observe(late_ms)
+                self._total_lateness.observe(late_ms)
 
     def called(self, topic: str, outcome: str) -> None:
         """Counts a call of a topic's target."""
@@ -313,6 +332,15 @@ class BrokerMetrics(Collector):
         self.add("broker_commands_errors", (what, topic))
 
     # Showing
+
+    def totals(self) -> Totals:
+        lateness = self._total_lateness.copy()
+        return Totals(created=self._created, delivered=self._delivered, lateness=lateness)
+
+    def lateness_of(self, topic: str) -> LatenessHistogram:
+        """Of the first deliveries of a topic by this broker."""
+        found = self._lateness.get(topic)
+        return LatenessHistogram() if found is None else found.copy()
 
     def snapshot(self) -> Snapshot:
         """A copy of all samples. Call it in the event loop, which owns the watched parts."""

@@ -37,12 +37,15 @@ from chronoline.stores.schedules import SchedulePlace, ScheduleStep, Stepped
 
 logger = logging.getLogger(__name__)
 
-_PAGE = 200
-"""The schedules of one step."""
+_PAGE = 50
+"""The schedules of one step. Steps are short, and rests lie between them: a push waits for neither."""
 _MOST_OCCURRENCES = 1_000
 """The most occurrences of one step: a transaction of some milliseconds."""
 _MOST_BYTES = 16 * 1024 * 1024
 """The most content of one step."""
+_REST, _URGENT_REST = 9, 1
+"""How many times as long as a step the rest after it is; while occurrences are due soon, it is shorter."""
+_URGENT_MS = 10_000
 _RETRY_S = 1.0
 _RESCAN_S = 60.0
 """The longest sleep: no notice is needed for what is created this long ahead."""
@@ -63,6 +66,10 @@ class _Page(NamedTuple):
     """There were more occurrences than one step creates."""
     last: SchedulePlace | None
     """Where the next page begins."""
+
+    def is_urgent(self, now_ms: int) -> bool:
+        """Occurrences of this page or the next are due soon."""
+        return self.is_cut or (self.last is not None and self.last.next_ms < now_ms + _URGENT_MS)
 
 
 class Occurrences(AsyncService):
@@ -133,6 +140,7 @@ class Occurrences(AsyncService):
         until_ms = self._access.clock.now_ms() + AHEAD_MS
         again, place = False, None
         while True:
+            begun_s = time.monotonic()
             page = await self._access.call(
                 "due_schedules", partial(self._plan, until_ms=until_ms, after=place)
             )
@@ -141,10 +149,13 @@ class Occurrences(AsyncService):
                 again |= not await self._step(page.steps)
             for schedule in page.missed:
                 self._tell_missed(schedule)
+            if page.last is None and not page.is_cut:
+                break
+            urgent = page.is_urgent(self._access.clock.now_ms())
+            rests = _URGENT_REST if urgent else _REST
+            await asyncio.sleep(rests * (time.monotonic() - begun_s))
             if page.is_cut:
                 return _RETRY_S if again else 0.0
-            if page.last is None:
-                break
             place = page.last
         if again:
             return _RETRY_S

@@ -65,6 +65,8 @@ _COMMANDS = {
     "config": _ours("config", "app", _SERVER, _BROKER),
     "token": _ours("tokens", "app", _SERVER, _BROKER),
     "doctor": _ours("doctor", "doctor", _BASE, _BROKER),
+    "backup": _ours("backup", "backup", _SERVER, _BROKER),
+    "restore": _ours("backup", "restore", _SERVER, _BROKER),
     "topic": _ours("topics", "app", _BASE, _MESSAGES),
     "send": _ours("messages", "send", _BASE, _MESSAGES),
     "receive": _ours("receive", "receive", _BASE, _MESSAGES),

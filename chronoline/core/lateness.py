@@ -28,6 +28,11 @@ class LatenessHistogram:
         self.counts[bisect_left(LATENESS_BOUNDS_MS, late_ms)] += 1
         self.sum_ms += late_ms
 
+    def since(self, before: LatenessHistogram) -> LatenessHistogram:
+        """The latenesses that came after an earlier copy of the same histogram."""
+        counts = [now - then for now, then in zip(self.counts, before.counts, strict=True)]
+        return LatenessHistogram(counts, self.sum_ms - before.sum_ms)
+
     def copy(self) -> LatenessHistogram:
         return LatenessHistogram(list(self.counts), self.sum_ms)
 

@@ -36,7 +36,7 @@ class Moments(Generic[Item]):
     def due(self, now_ms: int, limit: int | None = None) -> list[Item]:
         """The items whose moment has come, in the order of their moments; they count as changed then.
 
-        Those beyond the limit keep their place before items that become due later.
+        Items beyond the limit keep their place before items that become due later.
         """
         self._plan(now_ms)
         ready: list[Item] = []

@@ -57,6 +57,9 @@ NO_LISTEN = (
     "LISTEN is lost there: add ?notify=off to the URL, or connect to the server itself"
 )
 _MIGRATION_LOCK = 0x6368726F6E6F
+_MIGRATION_LOCK_MS = 300
+MIGRATION_S = 60.0
+"""How long to try to migrate a schema whose tables others use."""
 _GIVEN_UP = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
 # The plans are always the same: walk an index, oldest first. A planner that has not seen the table grow yet
@@ -346,12 +349,34 @@ class PostgresDatabase:
     def _migrate(self, scripts: Sequence[str], schema: str) -> None:
         with self.connect() as connection:
             self.keeps_sessions = self._keeps_sessions(connection)
-        with self.connect() as connection, connection.transaction():
+        with self.connect() as connection:
             _check_encoding(connection)
-            found = _known_version(connection, schema, len(scripts))
-            if found == len(scripts):
+            if _known_version(connection, schema, len(scripts)) == len(scripts):
                 return
+            give_up = time.monotonic() + MIGRATION_S
+            while True:
+                try:
+                    self._migrate_once(connection, scripts, schema)
+                    return
+                except (psycopg.errors.LockNotAvailable, *_GIVEN_UP) as error:
+                    if time.monotonic() > give_up:
+                        raise StoreBusy(
+                            f"the schema {schema} cannot be migrated: a transaction of another client has "
+                            f"held its tables for {MIGRATION_S:.0f} s. Nothing was changed; end it, and "
+                            "start again"
+                        ) from error
+                time.sleep(_RANDOM.uniform(0.5, 1.0))  # those who waited behind it come first
+
+    @staticmethod
+    def _migrate_once(connection: Connection, scripts: Sequence[str], schema: str) -> None:
+        """Makes the missing versions in one transaction.
+
+        While it waits for a table, all other statements on that table wait behind it. So it waits for a
+        moment only: brokers of an older version serve meanwhile.
+        """
+        with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
+            connection.execute(f"SET LOCAL lock_timeout = {_MIGRATION_LOCK_MS}".encode())
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}".encode())
             connection.execute(
                 f"CREATE TABLE IF NOT EXISTS {schema}.schema_version (version integer NOT NULL)".encode()

@@ -17,7 +17,7 @@ def banner(settings: NodeSettings, where: Mapping[str, str], door: Door) -> Iter
     if "grpc" in where:
         yield f"  gRPC    {where['grpc']}"
     if "http" in where:
-        yield f"  HTTP    {where['http']}   (the API under /v1; /metrics, /openapi.json)"
+        yield f"  HTTP    {where['http']}   (in a browser: the console; the API under /v1; /metrics)"
     if "timers" in where:
         yield f"  timers  {where['timers']}   (POST /timers; /metrics)"
     if settings.has_broker:

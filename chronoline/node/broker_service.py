@@ -56,6 +56,7 @@ from chronoline.stores.contract import Store
 from chronoline.stores.purge_pace import PurgePace
 
 if TYPE_CHECKING:
+    from chronoline.broker.http.console_mount import ConsoleFactory
     from chronoline.broker.http.server import HttpEdge
 
 logger = logging.getLogger(__name__)
@@ -89,6 +90,7 @@ class BrokerService(AsyncService):
         shares: ShareFactory | None = None,
         coordination: Coordination | None = None,
         member: MemberOptions | None = None,
+        console: ConsoleFactory | None = None,
         quotas: GroupOverrides | None = None,
     ) -> None:
         """Port 0 picks a free port. Without `http_address` there is no HTTP.
@@ -97,6 +99,7 @@ class BrokerService(AsyncService):
         Without `calls` the targets of topics are called with the defaults, on loopback too. `admission` is
         given by a caller that has other services in the same process. `coordination` is where
         it meets other brokers; it is started and stopped with this broker. Without it the broker is alone.
+        `console` makes the pages for browsers; without it there are none.
         `shares` makes the source of the shares of a topic's consumers; without it they follow from the
         agreement of the brokers, or, in a broker that is alone, from its own consumers. `quotas` replace
         those of topics for some producer groups.
@@ -115,6 +118,7 @@ class BrokerService(AsyncService):
         self._pace = PurgePace(upkeep_every_s)
         self._admission = admission or self._limits.admission()
         self._coordination = coordination
+        self._console = console
         self.agreement: Agreement | None = None
         """With other brokers; None for one that is alone."""
         self._load = LoadMeter(time.monotonic(), time.process_time())
@@ -281,7 +285,7 @@ class BrokerService(AsyncService):
         from chronoline.broker.http.server import HttpEdge  # noqa: PLC0415
 
         host, port = self._http_address
-        return HttpEdge(parts, self._door, host=host, port=port)
+        return HttpEdge(parts, self._door, host=host, port=port, console=self._console)
 
     async def _stop(self) -> None:
         """Stops leasing, answers requests under way, and disconnects streams."""

@@ -42,6 +42,10 @@ def audit_to_file(settings: NodeSettings) -> None:
     """
     trail = audit.logger
     trail.setLevel(logging.INFO)  # whatever the level of other lines
+    for handler in trail.handlers[:]:
+        if isinstance(handler, WatchedFileHandler):  # of other settings
+            trail.removeHandler(handler)
+            handler.close()
     if settings.audit_file is None:
         return
     try:

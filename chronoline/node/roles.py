@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from chronoline.runtime.tls import client_context
 from chronoline.stores.contract import Store
 
 if TYPE_CHECKING:
+    from chronoline.broker.http.console_mount import ConsoleFactory
     from chronoline.node.timer_service import ServiceOptions, TimerService
 
 logger = logging.getLogger(__name__)
@@ -40,14 +42,23 @@ async def start_roles(
     limits, calls = _limits(settings)
     admission = limits.admission()
     caller = await exits.enter_async_context(_caller(settings, calls))
+    timers: TimerService | None = None
     if settings.has_timers:
         options = replace(
             _timer_options(settings, door), admission=admission, connections=limits.connections
         )
-        where["timers"] = await _start_timers(settings, options, door, exits, caller)
+        timers = await _start_timers(settings, options, door, exits, caller)
+        where["timers"] = f"{door.scheme}://{settings.timers_listener.at(timers.port)}"
     if store is not None:
         where |= await _start_broker(
-            settings, store, door, exits, caller, limits=limits, admission=admission
+            settings,
+            store,
+            door,
+            exits,
+            caller,
+            limits=limits,
+            admission=admission,
+            timers=timers,
         )
     return where
 
@@ -93,6 +104,7 @@ async def _start_broker(
     *,
     limits: Limits,
     admission: Admission,
+    timers: TimerService | None,
 ) -> dict[str, str]:
     # Without these imports a node for timers alone starts in two thirds of the time.
     from chronoline.broker.metrics import BrokerMetrics  # noqa: PLC0415
@@ -125,6 +137,7 @@ async def _start_broker(
         ),
         coordination=open_coordination(settings.coordination) if settings.is_clustered else None,
         member=_member(settings),
+        console=_console(settings, timers),
         quotas=settings.quotas.overrides(),
     )
     await exits.enter_async_context(service)
@@ -133,6 +146,19 @@ async def _start_broker(
     if http is not None and service.http is not None:
         where["http"] = f"{door.scheme}://{http.at(service.http.port)}"
     return where
+
+
+def _console(settings: NodeSettings, timers: TimerService | None) -> ConsoleFactory | None:
+    if not settings.console or settings.http_listener is None:
+        return None
+    from chronoline.console.app import Console  # noqa: PLC0415 - as in `_start_broker`
+
+    return partial(
+        Console,
+        logs=settings.logs,
+        timers=None if timers is None else timers.node,
+        resync=None if timers is None else timers.resync,
+    )
 
 
 def _member(settings: NodeSettings) -> MemberOptions:
@@ -155,7 +181,7 @@ async def _start_timers(
     door: Door,
     exits: AsyncExitStack,
     caller: Caller,
-) -> str:
+) -> TimerService:
     """SIGHUP reads the list of nodes again, SIGUSR1 resyncs."""
     # Without these imports a broker without timers starts faster.
     from chronoline.node.timer_auth import request_check  # noqa: PLC0415
@@ -174,7 +200,7 @@ async def _start_timers(
     loop.add_signal_handler(signal.SIGHUP, on_signal, _reload)
     loop.add_signal_handler(signal.SIGUSR1, on_signal, _resync)
     await exits.enter_async_context(service)
-    return f"{door.scheme}://{listener.at(service.port)}"
+    return service
 
 
 def _timer_options(settings: NodeSettings, door: Door) -> ServiceOptions:

@@ -379,6 +379,10 @@ class NodeSettings(Settings):
     """Allows other machines to reach the node without TLS and without a token."""
     allowed_hosts: Annotated[Listed, AfterValidator(_hosts)] = ()
     """Host names besides localhost that a node on loopback accepts over HTTP without a token."""
+    console: bool = True
+    """Serves the pages for browsers at /console."""
+    logs: Listed = ()
+    """Logs that the console shows: folders or URLs."""
     clock: Literal["system", "store"] = "system"
     """The clock of the broker: the machine's, or the store's, which the broker then follows."""
     log_format: Literal["text", "json"] = "text"

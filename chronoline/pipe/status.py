@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from chronoline.core.errors import ChronolineError
@@ -68,16 +69,38 @@ class PipeStatus:
 
 
 def read_status(settings: PipeSettings, store: Store, now_ms: int) -> PipeStatus:
+    """The status, with the lag that the input shows."""
     topic = store.find_topic(settings.name)
-    members = [] if topic is None else pipe_members(store, topic)
-    tasks = [] if topic is None else lane_tasks(store, topic)
     source, latest, problem = _ask_input(settings)
+    if topic is not None:
+        return status_in_store(store, topic, now_ms, source=source, latest=latest, problem=problem)
+    return PipeStatus(
+        name=settings.name,
+        on_timeline=Counts(),
+        dead_letters=0,
+        nodes=(),
+        partitions=_partitions(store, source, latest, problem),
+        input_problem=problem,
+    )
+
+
+def status_in_store(
+    store: Store,
+    topic: Topic,
+    now_ms: int,
+    *,
+    source: str = "",
+    latest: Mapping[int, int] | None = None,
+    problem: str | None = "the input was not asked",
+) -> PipeStatus:
+    """The status as the store has it. With a `problem` the input is the one that the pipes named."""
+    members, tasks = pipe_members(store, topic), lane_tasks(store, topic)
     if problem:  # the pipes read it at their start
         source = next((Counters.from_json(each.details).source for each in members), "")
     return PipeStatus(
-        name=settings.name,
-        on_timeline=Counts() if topic is None else _count(store, topic, now_ms),
-        dead_letters=0 if topic is None else _count_dead(store, topic),
+        name=topic.name,
+        on_timeline=_count(store, topic, now_ms),
+        dead_letters=_count_dead(store, topic),
         nodes=tuple(
             NodeStatus(
                 name=member.name,
@@ -87,16 +110,20 @@ def read_status(settings: PipeSettings, store: Store, now_ms: int) -> PipeStatus
             )
             for member in members
         ),
-        partitions=tuple(
-            PartitionStatus(
-                account=account,
-                lag=None
-                if problem
-                else max(0, latest.get(account.partition, 0) - account.position),
-            )
-            for account in store.input_accounts(source)
-        ),
+        partitions=_partitions(store, source, latest or {}, problem),
         input_problem=problem,
+    )
+
+
+def _partitions(
+    store: Store, source: str, latest: Mapping[int, int], problem: str | None
+) -> tuple[PartitionStatus, ...]:
+    return tuple(
+        PartitionStatus(
+            account=account,
+            lag=None if problem else max(0, latest.get(account.partition, 0) - account.position),
+        )
+        for account in store.input_accounts(source)
     )
 
 

@@ -90,6 +90,18 @@ class PostgresServer(Server):
         self._run("psql", "-X", "-q", "-d", self.url(), "-c", f'CREATE DATABASE "{quoted}"')
         return self.url(name)
 
+    def dump(self, database: str, file: Path, *options: str) -> None:
+        """Writes a database into a new file as `pg_dump --format=custom` does. Clients may go on."""
+        with file.open("xb") as output:
+            command = ("pg_dump", "--format=custom", *options, "-d", self.url(database))
+            self._run(*command, output=output)
+
+    def restore(self, database: str, file: Path, *options: str) -> None:
+        """Restores what `dump` wrote into a database that has none of it."""
+        with file.open("rb") as source:
+            command = ("pg_restore", "--exit-on-error", *options, "-d", self.url(database))
+            self._run(*command, source=source)
+
     # How it is started
 
     def _prepare(self) -> None:
@@ -161,18 +173,25 @@ class PostgresServer(Server):
         other = [str(self._other_user.pw_gid), str(self._other_user.pw_uid)]
         return [sys.executable, "-I", "-S", "-c", _AS_OTHER_USER, *other, *command]
 
-    def _run(self, program: str, *arguments: str) -> None:
+    def _run(
+        self,
+        program: str,
+        *arguments: str,
+        source: IO[bytes] | None = None,
+        output: IO[bytes] | None = None,
+    ) -> None:
         done = subprocess.run(
             self._as_owner(self._programs / program, *arguments),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
+            stdin=subprocess.DEVNULL if source is None else source,
+            stdout=subprocess.PIPE if output is None else output,
+            stderr=subprocess.PIPE,
             cwd="/",
             env=_environment(),
             check=False,
         )
         if done.returncode:
-            raise ChronolineError(f"{program} failed:\n{done.stdout}{done.stderr}")
+            said = ((done.stdout or b"") + done.stderr).decode(errors="replace")
+            raise ChronolineError(f"{program} failed:\n{said}")
 
 
 def _find_programs() -> Path:

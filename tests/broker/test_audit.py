@@ -50,6 +50,8 @@ _READS_OF_CALLS = {
     "Count",
     "Forecast",
     "DeadLetters",
+    "GetSchedule",
+    "ListSchedules",
 }
 """Calls that change nothing. The streams have the changes of clients."""
 
@@ -89,6 +91,15 @@ def _requests(uid: int) -> Mapping[str, Any]:
         "ChangeTopic": pb.ChangeTopicRequest(uid=uid),
         "Redrive": pb.RedriveRequest(topic_uid=uid, ids=["a"]),
         "Discard": pb.DiscardRequest(topic_uid=uid, ids=["a"]),
+        "PutSchedule": pb.PutScheduleRequest(
+            schedule=pb.Schedule(
+                name="s", topic_uid=uid, every_ms=60_000, producer_group="default", catch_up="one"
+            ),
+            replace=True,
+        ),
+        "PauseSchedule": pb.ScheduleRef(name="s"),
+        "ResumeSchedule": pb.ScheduleRef(name="s"),
+        "DeleteSchedule": pb.ScheduleRef(name="s"),
         "DropTopic": pb.TopicRef(uid=uid),
     }
 
@@ -127,9 +138,12 @@ def test_every_administrative_route_is_audited(
             if route[0] != "get" and name not in _CHANGES_OF_CLIENTS
         }
         assert set(names.values()) >= _CHANGES_OF_CLIENTS
+        last = "_ delete_schedule drop_topic"
+        for place in ("/v1/topics", "/v1/schedules"):
+            await served.http.post(place, json=REQUESTS["post", place], headers=headers)
         for token, outcome in (("reader", "forbidden"), ("ops", "done")):
             headers = {"authorization": f"Bearer {tokens[token]}"}
-            for route, name in sorted(names.items(), key=lambda each: each[1] == "drop_topic"):
+            for route, name in sorted(names.items(), key=lambda each: last.find(each[1])):
                 _acts(caplog)
                 answer = await _ask_route(served.http, route, headers)
                 lines = _acts(caplog)
@@ -149,7 +163,7 @@ async def _ask_route(
     http: httpx.AsyncClient, route: tuple[str, str], headers: dict[str, str]
 ) -> httpx.Response:
     method, path = route
-    url = path.format(topic="orders", id="a")
+    url = path.format(topic="orders", id="a", schedule="s")
     return await http.request(method, url, json=REQUESTS.get(route), headers=headers)
 
 
@@ -162,6 +176,7 @@ def test_every_administrative_call_is_audited(
         requests = _requests(topic.uid)
         calls = {name for each in server.UNARY.values() for name in each}
         assert calls == _READS_OF_CALLS | set(requests)
+        assert await _ask(served, "PutSchedule", requests["PutSchedule"], tokens["ops"]) == ""
         for token, outcome in (("reader", "forbidden"), ("ops", "done")):
             for name, request in requests.items():
                 _acts(caplog)
@@ -219,7 +234,7 @@ def test_trail_is_written_to_its_file_too(tmp_path: Path) -> None:
 
 
 def test_right_to_no_topic_opens_no_call(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def play(served: Served, _: dict[str, str]) -> None:
+    async def play(served: Served, tokens: dict[str, str]) -> None:
         assert served.node.parts is not None
         topic = await served.node.parts.topics.create("orders", TopicSettings(), if_missing=False)
         token = Tokens(tmp_path / "tokens.json").create("timers", Rights.parse(["timers", "node"]))
@@ -235,7 +250,9 @@ def test_right_to_no_topic_opens_no_call(tmp_path: Path, caplog: pytest.LogCaptu
             "DeadLetters": pb.DeadLettersRequest(topic_uid=topic.uid),
         }
         calls = {name for each in server.UNARY.values() for name in each}
-        assert calls == {*requests, "ListTopics"}  # it lists the topics of the token alone
+        # Lists have what the token may see, and a schedule is not found by others.
+        assert calls == {*requests, "ListTopics", "ListSchedules", "GetSchedule"}
+        assert await _ask(served, "PutSchedule", requests["PutSchedule"], tokens["ops"]) == ""
         for name, request in requests.items():
             assert await _ask(served, name, request, token) == "forbidden", name
 

@@ -411,11 +411,13 @@ def test_pong_tells_the_interval_for_the_open_streams(tmp_path: Path) -> None:
 
     async def play() -> None:
         async with running(tmp_path, limits=limits) as broker, AsyncExitStack() as streams:
-            for number in range(25):
-                stream = raw_stream(broker.address, "Produce", f"p{number}")
-                last = await streams.enter_async_context(stream)
-                await last.hears("welcome")
-            await last.say(ping=pb.Ping())
-            assert (await last.hears("pong")).interval_ms == 100
+            opened = [
+                await streams.enter_async_context(raw_stream(broker.address, "Produce", f"p{each}"))
+                for each in range(25)
+            ]
+            for stream in opened:
+                await stream.hears("welcome")
+            await opened[-1].say(ping=pb.Ping())
+            assert (await opened[-1].hears("pong")).interval_ms == 100
 
     asyncio.run(play())

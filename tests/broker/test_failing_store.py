@@ -22,7 +22,7 @@ _UNTOUCHED = frozenset({"close", "watch", "announce", "capabilities"})
 
 
 class FailingStore:
-    """A store each second call of which fails while it is told so, before it reaches the store."""
+    """A store; while `is_failing`, each second call fails before it reaches the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -34,7 +34,9 @@ OF_A_BROKER = {
 }
 OF_A_NODE = {
     ("config", "show"),
+    ("backup",),
     ("doctor",),
+    ("restore",),
     *(
         ("timers", name)
         for name in (

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -85,3 +86,30 @@ def test_token_is_made_with_rights_and_an_end() -> None:
     assert "is no right" in refusal("create", "x", "--right=fly")
     assert "--expires-in" in refusal("create", "x", "--expires-in=soon")
     assert list(listed()) == ["billing"]
+
+
+def test_name_in_certificates_is_listed_and_revoked() -> None:
+    said = token("create", "mailer", "--certificate=mailer.example", "--right=consume")
+    assert said == "clients with a certificate of 'mailer.example' are 'mailer' now\n"
+    assert "certificate mailer.example" in token("list")
+    assert "known as 'mailer' already" in refusal("create", "b", "--certificate=mailer.example")
+    [record] = Tokens(Path("chronoline-data", "tokens.json")).records()
+    assert (record.certificate, record.hash, record.rights.texts()) == (
+        "mailer.example",
+        "",
+        ["consume"],
+    )
+    token("revoke", "mailer")
+    assert "There are no tokens" in token("list")
+
+
+def test_changes_are_written_to_the_audit_file(tmp_path: Path) -> None:
+    (tmp_path / "node.toml").write_text('audit_file = "audit.jsonl"\n')
+    secret = token("create", "a", "--config=node.toml").strip()
+    token("revoke", "a", "--config=node.toml")
+    text = (tmp_path / "audit.jsonl").read_text()
+    assert [json.loads(line)["act"] for line in text.splitlines()] == [
+        "create_token",
+        "revoke_token",
+    ]
+    assert secret not in text

@@ -49,6 +49,7 @@ ROOMS = {
     "broker": {"jwt", "server"},
     "callbacks": {"server"},
     "cli": {"server", "spark"},
+    "console": {"server"},
     "coordination": {"cluster"},
     "databases": {"postgres"},
     "log": {"aws", "postgres"},

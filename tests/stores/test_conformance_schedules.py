@@ -280,7 +280,7 @@ def test_of_several_at_once_one_makes_the_step(
         for number in range(10):
             seen = put(store, schedule(line, f"s{number}"))
             stores = [store, other_store] * 2
-            done = list(threads.map(lambda each, seen=seen: step(each, seen, NOW + 1_000), stores))  # type: ignore[misc]  # of this turn
+            done = list(threads.map(lambda each, seen=seen: step(each, seen, NOW + 1_000), stores))
             assert sorted(done) == [Stepped(False, 0)] * 3 + [Stepped(True, 1)]
 
 

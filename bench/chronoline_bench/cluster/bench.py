@@ -266,7 +266,7 @@ def report_lateness(session: Session, sizes: LatenessSizes, three: Steady, one: 
 
 @dataclass(frozen=True, slots=True)
 class Reserving:
-    """What the brokers asked of the store during a steady load, a second."""
+    """Requests of the brokers to the store during a steady load, a second."""
 
     reservations: float
     in_vain: float

@@ -88,7 +88,8 @@ class ClusterClocks(AsyncService):
                 DegradationType.DRIFT, words, "clocks of the cluster differ by more than the bound"
             )
         if names := self._roster.vanished(time.monotonic()):
-            public = f"{len(names)} brokers vanished within the last minute"
+            which = "one broker" if len(names) == 1 else f"{len(names)} brokers"
+            public = f"{which} vanished within the last minute"
             yield Degradation(DegradationType.PEERS, f"{public}: {_listed(names)}", public)
 
     def _drift(self) -> str:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from chronoline.broker.auth import Door, Shown, token_hash
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.body_limit import BoundedBody
+from chronoline.broker.http.console_mount import ConsoleApp, is_of_console
 from chronoline.broker.http.problems import problem_of
 from chronoline.broker.http.producer_throttle import ProducerThrottle
 from chronoline.broker.principals import Principal
@@ -42,7 +43,8 @@ CERTIFICATE = "certificate"
 """The key of the names of the connection's certificate, in the state of a request."""
 _PLAIN = (b"", b"identity")
 _ENCODED = "the body must be plain: send it without Content-Encoding"
-_NOBODY = Principal(rights=Rights(()))
+NOBODY = Principal(rights=Rights(()))
+"""A probe, or a browser that has not signed in."""
 
 
 class RequestGuard:
@@ -56,8 +58,10 @@ class RequestGuard:
         *,
         host: str,
         consumer_paths: tuple[str, ...],
+        console: ConsoleApp | None = None,
     ) -> None:
         """Requests whose path ends in one of `consumer_paths` are counted as those of consumers."""
+        self._console = console
         self._app = app
         self._parts = parts
         self._door = door
@@ -76,12 +80,13 @@ class RequestGuard:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         partner = "consumer" if scope["path"].endswith(self._consumer_paths) else "producer"
+        throttles = partner == "producer" and not is_of_console(scope["path"])
         count = partial(self._count, partner)
         started = False
 
         async def counted_send(message: Message) -> None:
             nonlocal started
-            if not started and message["type"] == "http.response.start" and partner == "producer":
+            if not started and message["type"] == "http.response.start" and throttles:
                 self.throttle.answered(scope, message["status"])
             started = True
             count("out", message)
@@ -93,7 +98,7 @@ class RequestGuard:
             audit.by(principal.who)
             if headers.get(b"content-encoding", b"").lower() not in _PLAIN:
                 raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, _ENCODED)
-            if partner == "producer":
+            if throttles:
                 self.throttle.admit(scope)
             client = _client_of(scope, headers)
             with BoundedBody(receive, headers, self._parts, client, count) as body:
@@ -110,13 +115,20 @@ class RequestGuard:
     def _principal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal:
         """Raises `Unauthenticated` without a token, and on loopback for a host that is not allowed."""
         if scope["path"] in OPEN_PATHS:
-            return _NOBODY
+            return NOBODY
+        in_console = self._console is not None and is_of_console(scope["path"])
+        authorization = headers.get(b"authorization", b"")
+        if in_console:
+            assert self._console is not None
+            authorization = self._console.authorization(headers)
         certificate = scope.get("state", {}).get(CERTIFICATE, ())
         try:
             asks = self._door.asks
-            principal = self._door.principal(Shown(headers.get(b"authorization", b""), certificate))
+            principal = self._door.principal(Shown(authorization, certificate))
         except InvalidInput as error:  # the file of tokens cannot be read
             raise BrokerUnavailable(str(error)) from None
+        if principal is None and in_console:
+            return NOBODY  # its pages ask for a token
         if principal is None:
             self._parts.metrics.refused("http", "unauthenticated")
             raise Unauthenticated

@@ -11,6 +11,8 @@ from typing import Any
 
 import uvicorn
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chronoline.broker.auth import Door
@@ -19,6 +21,7 @@ from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.admin_routes import AdminRoutes
 from chronoline.broker.http.app import new_app
 from chronoline.broker.http.auth import CERTIFICATE, RequestGuard
+from chronoline.broker.http.console_mount import CONSOLE, ConsoleApp, ConsoleFactory, Edge
 from chronoline.broker.http.consumer_routes import CONSUMER_PATHS, ConsumerRoutes
 from chronoline.broker.http.dead_letter_routes import DeadLetterRoutes
 from chronoline.broker.http.message_routes import MessageRoutes
@@ -46,8 +49,18 @@ _SEND_BUFFER_BYTES = 256 * 1024
 class HttpEdge(AsyncService):
     """Listens from `start` to `stop`; then it does not start again."""
 
-    def __init__(self, parts: BrokerContext, door: Door, *, host: str, port: int) -> None:
+    def __init__(
+        self,
+        parts: BrokerContext,
+        door: Door,
+        *,
+        host: str,
+        port: int,
+        console: ConsoleFactory | None = None,
+    ) -> None:
         """Port 0 picks a free port."""
+        self._new_console = console
+        self._console: ConsoleApp | None = None
         self._parts = parts
         self._door = door
         self._host = host.strip("[]")
@@ -85,6 +98,8 @@ class HttpEdge(AsyncService):
             raise
         self.port = listener.getsockname()[1]
         await self._pollers.start()
+        if self._console is not None:
+            await self._console.start()
         self._serving = asyncio.create_task(self._server.serve([listener]), name="http")
         up = asyncio.create_task(self._server.is_up.wait())
         await asyncio.wait([up, self._serving], return_when=asyncio.FIRST_COMPLETED)
@@ -96,30 +111,55 @@ class HttpEdge(AsyncService):
     async def _stop(self) -> None:
         """Answers the waiting polls, and returns when all requests are answered."""
         self._pollers.end_polls()
+        if self._console is not None:
+            self._console.end_streams()
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             serving, self._serving = self._serving, None
             await serving
         await self._pollers.stop()
+        if self._console is not None:
+            await self._console.stop()
         self._backlog.stop()
 
     def _config(self, host: str, listener: CappedListener) -> uvicorn.Config:
         parts, context = self._parts, self._door.ssl_context()
         topics = TopicsByName(parts.topics)
+        edge = Edge(
+            parts=parts,
+            door=self._door,
+            topics=topics,
+            topic_routes=TopicRoutes(parts, topics),
+            message_routes=MessageRoutes(parts, topics),
+            dead_letter_routes=DeadLetterRoutes(parts, topics),
+            schedule_routes=ScheduleRoutes(parts, topics),
+            backlog=self._backlog,
+        )
         app = new_app(
             parts.version,
             [
-                TopicRoutes(parts, topics).router(),
-                MessageRoutes(parts, topics).router(),
+                edge.topic_routes.router(),
+                edge.message_routes.router(),
                 ConsumerRoutes(parts, topics, self._pollers).router(),
-                DeadLetterRoutes(parts, topics).router(),
-                ScheduleRoutes(parts, topics).router(),
+                edge.dead_letter_routes.router(),
+                edge.schedule_routes.router(),
                 self._admin.router(),
                 self._admin.root_router(),
             ],
             parts.member.check_role,
         )
-        self._guard = RequestGuard(app, parts, self._door, host=host, consumer_paths=CONSUMER_PATHS)
+        if self._new_console is not None:
+            self._console = self._new_console(edge)
+            app.mount(CONSOLE, self._console.app)
+            app.add_route("/", _to_console, include_in_schema=False)
+        self._guard = RequestGuard(
+            app,
+            parts,
+            self._door,
+            host=host,
+            consumer_paths=CONSUMER_PATHS,
+            console=self._console,
+        )
         return uvicorn.Config(
             self._guard,
             http=_connection_type(listener, parts.metrics),
@@ -135,6 +175,10 @@ class HttpEdge(AsyncService):
             timeout_graceful_shutdown=_GRACE_S,
             ssl_context_factory=None if context is None else lambda *_: context,
         )
+
+
+async def _to_console(_: Request) -> Response:
+    return RedirectResponse(f"{CONSOLE}/")
 
 
 class _UvicornServer(uvicorn.Server):

@@ -20,7 +20,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from chronoline.cli.lines import LineBatch, LineSource, LineWriter, batches, read_lines
-from chronoline.cli.log.place import DEFAULT_FOLDER, LogPlace, open_log, parse_start
+from chronoline.cli.log.place import DEFAULT_FOLDER, LogPlace, parse_start
 from chronoline.cli.options import TopicName, parse_header
 from chronoline.cli.output import count_of, json_line, print_to_stderr, quiet_when_nobody_reads
 from chronoline.cli.progress import Advance, showing
@@ -29,6 +29,7 @@ from chronoline.core.message import Header
 from chronoline.log import Event, Log, NewEvent, Position
 from chronoline.log.contract import Head
 from chronoline.log.events import check_event
+from chronoline.log.place import open_log
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.json_bytes import json_bytes, json_headers, parse_json_bytes
 from chronoline.runtime.signals import exit_on_sigterm

@@ -14,14 +14,7 @@ import typer
 from rich.table import Column, Table
 from rich.text import Text
 
-from chronoline.cli.log.place import (
-    DEFAULT_FOLDER,
-    GroupName,
-    LogPlace,
-    open_log,
-    parse_start,
-    url_of,
-)
+from chronoline.cli.log.place import DEFAULT_FOLDER, GroupName, LogPlace, parse_start
 from chronoline.cli.options import TopicName, Yes, confirm
 from chronoline.cli.output import count_of, print_table
 from chronoline.core.errors import TopicExists, TopicNotFound
@@ -30,6 +23,7 @@ from chronoline.log.contract import Head
 from chronoline.log.factory import prepare
 from chronoline.log.factory import template as template_of
 from chronoline.log.log import DEFAULT_PARTITIONS
+from chronoline.log.place import open_log, url_of
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.timestamps import show_moment
 

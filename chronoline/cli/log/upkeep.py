@@ -9,13 +9,14 @@ from typing import Annotated
 
 import typer
 
-from chronoline.cli.log.place import DEFAULT_FOLDER, LogPlace, open_log, url_of
+from chronoline.cli.log.place import DEFAULT_FOLDER, LogPlace
 from chronoline.cli.options import TopicName
 from chronoline.cli.output import count_of
 from chronoline.cli.progress import showing
 from chronoline.core.errors import InvalidInput
 from chronoline.core.units import parse_duration_ms, parse_size_bytes
 from chronoline.log import Log, import_events
+from chronoline.log.place import open_log, url_of
 from chronoline.runtime.signals import exit_on_sigterm
 
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from chronoline.cli.log.place import url_of
 from chronoline.cli.options import Config, parse_settings, sharing
 from chronoline.core.errors import InvalidInput
+from chronoline.log.place import url_of
 from chronoline.pipe.places import Place
 from chronoline.pipe.settings import PipeSettings
 

@@ -73,7 +73,7 @@ logger = logging.getLogger(__name__)
 
 _LOOK_AT_PARTITIONS_S = 30.0
 _LOOK_FOR_END_S = 0.05
-_PATIENCE_S = 10.0
+_PATIENCE_S = 20.0
 """The least time after which a query without beating tasks hangs: the first micro-batches take seconds."""
 _INTAKE_WINDOW_MS = 86_400_000
 """The time for which a task takes records in. Between two tasks records wait for some tenths of a second."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from pathlib import Path
 
@@ -77,7 +77,7 @@ async def _with_timers(node: Node, play: Callable[[Get], Awaitable[None]]) -> No
 
 EDGES = pytest.mark.parametrize("serve", [_with_broker, _with_timers], ids=["broker", "timers"])
 _REFUSED = (httpx.TransportError, aiohttp.ClientError, ssl.SSLError)
-Serve = Callable[[Node, Callable[[Get], Awaitable[None]]], Awaitable[None]]
+Serve = Callable[[Node, Callable[[Get], Awaitable[None]]], Coroutine[None, None, None]]
 
 
 @EDGES

@@ -7,6 +7,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
+
+from chronoline.broker.auth import Door
+from chronoline.broker.tokens import Tokens
+from chronoline.core.rights import Rights
 from tests.broker.http.served import Served, serving
 
 FAR = "2999-01-01T00:00:00Z"
@@ -123,3 +128,41 @@ def test_bad_schedules_are_refused(tmp_path: Path) -> None:
             assert detail in problem["detail"]
 
     play(tmp_path, work)
+
+
+def test_every_route_needs_the_right_to_the_schedule(tmp_path: Path) -> None:
+    async def run() -> None:
+        tokens = Tokens(tmp_path / "tokens.json")
+        tokens.create("first")
+
+        def headers(name: str, *rights: str) -> dict[str, str]:
+            return {"authorization": f"Bearer {tokens.create(name, Rights.parse(rights))}"}
+
+        async with serving(tmp_path, door=Door(tokens)) as served:
+            http = served.http
+            admin = headers("admin", "administer")
+            await http.post("/v1/topics", json={"name": "t"}, headers=admin)
+            given = {"name": "s", "topic": "t", "every": "1h", "producer_group": "billing"}
+            await http.post("/v1/schedules", json=given, headers=admin)
+            one = "/v1/schedules/s"
+            asked: dict[str, Callable[[dict[str, str]], Awaitable[httpx.Response]]] = {
+                "create": lambda own: http.post("/v1/schedules", json=given, headers=own),
+                "show": lambda own: http.get(one, headers=own),
+                "next": lambda own: http.get(f"{one}/next", headers=own),
+                "pause": lambda own: http.post(f"{one}/pause", headers=own),
+                "resume": lambda own: http.post(f"{one}/resume", headers=own),
+                "delete": lambda own: http.delete(one, headers=own),
+            }
+            refused = dict.fromkeys(asked, 403)
+            for right, answers in (
+                ("produce:t:shipping", refused | {"show": 404, "next": 404}),
+                ("consume:t", refused | {"show": 404, "next": 404}),
+                ("observe:other", refused | {"show": 404, "next": 404}),
+                ("observe:t", refused | {"show": 200, "next": 200}),
+                ("produce:t:billing", dict.fromkeys(asked, 200)),
+            ):
+                own = headers(right.replace(":", " "), right)
+                found = {name: (await ask(own)).status_code for name, ask in asked.items()}
+                assert found == answers, right
+
+    asyncio.run(run())

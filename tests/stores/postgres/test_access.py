@@ -41,7 +41,7 @@ def guarded(
             path.chmod(path.stat().st_mode | 0o011)
         for file in (users, certificate, key):
             shutil.chown(file, "nobody")
-    options = {
+    options: dict[str, str | Path] = {
         "auth_type": "scram-sha-256",
         "auth_file": users,
         "client_tls_sslmode": "require",

@@ -1,0 +1,201 @@
+"""The console of a node: its routes, and its life with the HTTP listener."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from chronoline.broker.auth import Shown
+from chronoline.broker.http.console_mount import CONSOLE, Edge, is_of_console
+from chronoline.console.dead_letters import DeadLetterPages
+from chronoline.console.logs import LogPages
+from chronoline.console.messages import MessagePages
+from chronoline.console.overview import OverviewPages
+from chronoline.console.pages import (
+    SECURITY_HEADERS,
+    SESSION,
+    STATIC,
+    ConsoleContext,
+    Pages,
+    form_of,
+    is_nobody,
+    redirect,
+    session_of,
+    with_cookie,
+)
+from chronoline.console.pipes import PipePages
+from chronoline.console.schedules import SchedulePages
+from chronoline.console.sessions import BrowserSessions
+from chronoline.console.timers import TimerPages
+from chronoline.console.topics import TopicPages
+from chronoline.console.traffic import Traffic
+from chronoline.core.errors import ChronolineError
+
+if TYPE_CHECKING:
+    from chronoline.timers.node import TimerNode
+    from chronoline.timers.resync import Resync
+
+_OPEN = (f"{CONSOLE}/sign-in", f"{CONSOLE}/static/")
+"""The paths for which nobody has to sign in."""
+_FOR_EVER = "public, max-age=31536000, immutable"
+
+
+class Console:
+    """The pages of one node. Owned by the event loop."""
+
+    def __init__(
+        self,
+        edge: Edge,
+        *,
+        logs: Sequence[str] = (),
+        timers: TimerNode | None = None,
+        resync: Resync | None = None,
+    ) -> None:
+        """`logs` are folders or URLs. A node with timers gives its own."""
+        self._traffic = Traffic(edge.parts)
+        self._context = ConsoleContext(
+            parts=edge.parts,
+            door=edge.door,
+            edge=edge,
+            sessions=BrowserSessions(time.monotonic),
+            traffic=self._traffic,
+        )
+        self._pages = Pages(self._context)
+        self._overview = OverviewPages(self._pages)
+        self._topics = TopicPages(self._pages)
+        self._pipes = PipePages(self._pages)
+        self._logs = LogPages(self._pages, logs)
+        self.app: ASGIApp = Starlette(
+            routes=[
+                Route("/static/{tag}/{name}", _static),
+                Route("/sign-in", self._sign_in_page),
+                Route("/sign-in", self._sign_in, methods=["POST"]),
+                Route("/sign-out", self._sign_out, methods=["POST"]),
+                *self._overview.routes(),
+                *self._topics.routes(),
+                *MessagePages(self._pages).routes(),
+                *DeadLetterPages(self._pages).routes(),
+                *self._pipes.routes(),
+                *SchedulePages(self._pages).routes(),
+                *self._logs.routes(),
+                *TimerPages(self._pages, timers, resync).routes(),
+            ],
+            middleware=[Middleware(_Frame, context=self._context)],
+            exception_handlers={
+                ChronolineError: self._answer_error,
+                HTTPException: self._answer_error,
+            },
+        )
+
+    def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
+        session = self._context.sessions.find(headers.get(b"cookie", b""))
+        return b"" if session is None else session.authorization
+
+    async def start(self) -> None:
+        await self._traffic.start()
+
+    def end_streams(self) -> None:
+        self._traffic.end()
+
+    async def stop(self) -> None:
+        self._topics.stop()
+        self._pipes.stop()
+        await self._logs.stop()
+        await self._traffic.stop()
+
+    async def _answer_error(self, request: Request, error: Exception) -> Response:
+        return self._pages.error(request, error)
+
+    # Signing in
+
+    async def _sign_in_page(self, request: Request) -> Response:
+        return self._pages.page(request, "sign_in.html", problem="", then=_then(request))
+
+    async def _sign_in(self, request: Request) -> Response:
+        form = await form_of(request)
+        authorization = b"Bearer " + form.get("token", "").strip().encode("latin-1", "replace")
+        principal = self._context.door.principal(Shown(authorization))
+        if principal is None:
+            self._context.parts.metrics.refused("http", "unauthenticated")
+            return self._pages.page(
+                request,
+                "sign_in.html",
+                status=HTTPStatus.UNAUTHORIZED,
+                problem="This token is not known here, or has expired.",
+                then=_then(request),
+            )
+        # Another id than before: one that was planted in the browser opens nothing.
+        sessions = self._context.sessions
+        sessions.close(session_of(request))
+        session = sessions.open(authorization)
+        return self._with_session(redirect(_then(request)), session.id)
+
+    async def _sign_out(self, request: Request) -> Response:
+        await form_of(request)
+        sessions = self._context.sessions
+        sessions.close(session_of(request))
+        return self._with_session(redirect(f"{CONSOLE}/"), sessions.open().id)
+
+    def _with_session(self, response: Response, session_id: str) -> Response:
+        return with_cookie(response, session_id, secure=self._context.door.tls is not None)
+
+
+def _then(request: Request) -> str:
+    """The page to go to after signing in. Only one of the console: no other site sends people on by it."""
+    wanted = request.query_params.get("then", "")
+    return wanted if is_of_console(wanted) and "\\" not in wanted else f"{CONSOLE}/"
+
+
+async def _static(request: Request) -> Response:
+    file = STATIC.get(request.path_params["name"])
+    if file is None:
+        raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such file")
+    return Response(file.content, media_type=file.media_type, headers={"cache-control": _FOR_EVER})
+
+
+class _Frame:
+    """The middleware of every request: its session, the check for a token, and safe headers."""
+
+    def __init__(self, app: ASGIApp, context: ConsoleContext) -> None:
+        self._app = app
+        self._context = context
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        sessions = self._context.sessions
+        session = sessions.find(request.headers.get("cookie", "").encode("latin-1"))
+        is_new = session is None
+        if session is None:
+            session = sessions.open()
+        scope[SESSION] = session
+        secure = self._context.door.tls is not None
+
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = dict(message["headers"])
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name.encode(), value.encode())
+                message["headers"] = list(headers.items())
+                if is_new and b"set-cookie" not in headers:
+                    carrier = with_cookie(Response(), session.id, secure=secure)
+                    message["headers"].append(
+                        (b"set-cookie", carrier.headers["set-cookie"].encode())
+                    )
+            await send(message)
+
+        path = request.url.path
+        if is_nobody(request) and not path.startswith(_OPEN):
+            answer = redirect(f"{CONSOLE}/sign-in?then={path}")
+            await answer(scope, receive, send_safely)
+            return
+        await self._app(scope, receive, send_safely)

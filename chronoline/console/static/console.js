@@ -1,0 +1,70 @@
+// What pages do after they have loaded: charts, and the state of the node as it changes.
+
+import { histogram, lines, showNumber } from "./charts.js";
+import { Forecast } from "./forecast.js";
+
+const KEPT = 600;
+const read = (id) => JSON.parse(document.getElementById(id)?.textContent ?? "[]");
+
+const samples = read("samples");
+const redraw = [];
+
+const lateness = document.querySelector("[data-chart=lateness]");
+if (lateness) {
+  redraw.push(lines(lateness, samples, [
+    ["p50", "p50", (each) => each.late.p50], ["p99", "p99", (each) => each.late.p99],
+    ["p999", "p99.9", (each) => each.late.p999], ["control", "control, p99", (each) => each.control],
+  ], { log: true, unit: " ms" }));
+}
+const rates = document.querySelector("[data-chart=rates]");
+if (rates) redraw.push(lines(rates, samples, [["in", "in", (each) => each.in], ["out", "out", (each) => each.out]]));
+
+const late = document.querySelector("[data-chart=histogram]");
+if (late) histogram(late, read("histogram"));
+for (const section of document.querySelectorAll("[data-forecast]")) section.forecast = new Forecast(section);
+
+// The node, as it changes
+
+const offline = document.getElementById("offline");
+const problems = document.getElementById("problems");
+let shown = null;
+
+function showValues(event) {
+  const values = { in: event.sample.in, out: event.sample.out, held: event.held };
+  for (const [name, value] of Object.entries(values)) {
+    for (const host of document.querySelectorAll(`[data-live-value=${name}]`)) host.textContent = showNumber(value);
+  }
+  for (const host of document.querySelectorAll("[data-live-value=p99]")) {
+    host.textContent = event.sample.late.p99 == null ? "–" : `≤ ${showNumber(event.sample.late.p99)} ms`;
+  }
+}
+
+function showProblems(found) {
+  const key = JSON.stringify(found);
+  if (key === shown) return;
+  shown = key;
+  problems.replaceChildren(...found.map((each) => {
+    const line = document.createElement("p"), what = document.createElement("strong");
+    line.className = `banner ${each.ready ? "warn" : "bad"}`;
+    what.textContent = `${each.ready ? "Degraded" : "Not ready"} (${each.type}):`;
+    line.append(what, ` ${each.reason}`);
+    return line;
+  }));
+}
+
+const body = document.body;
+if (body.dataset.live && !location.pathname.endsWith("/sign-in")) {
+  const events = new EventSource(body.dataset.live);
+  events.onmessage = (message) => {
+    const event = JSON.parse(message.data);
+    offline.hidden = true;
+    body.dataset.seen = String(event.sample.at);
+    samples.push(event.sample);
+    if (samples.length > KEPT) samples.shift();
+    showValues(event);
+    showProblems(event.problems);
+    if (!document.hidden) for (const each of redraw) each.redraw();
+  };
+  events.onerror = () => { offline.hidden = false; };
+  addEventListener("pagehide", () => events.close());
+}

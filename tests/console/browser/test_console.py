@@ -1,0 +1,229 @@
+"""The console in a browser."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]  # it has no types
+from playwright.sync_api import BrowserContext, Page, expect
+
+from chronoline.broker.degradation import Degradation, DegradationType
+from chronoline.log.log import Log
+from tests.broker.http.served import Served
+from tests.console.browser.conftest import Beside
+
+_PAGES = (
+    "/",
+    "/topics",
+    "/topics/orders",
+    "/topics/orders/messages/u1",
+    "/topics/orders/messages/send",
+    "/topics/orders/messages/u1/reschedule",
+    "/topics/orders/messages/u1/cancel",
+    "/topics/orders/pause",
+    "/topics/orders/dead",
+    "/topics/orders/dead/dead1/redrive",
+    "/schedules",
+    "/schedules/report",
+    "/pipes",
+    "/logs",
+    "/logs/0/events",
+    "/logs/0/events/0",
+    "/timers",
+    "/nothing",
+    "/sign-in",
+)
+_HOUR_MS = 3_600_000
+_EVIL = "<script>alert(1)</script>"
+
+
+async def _fill(served: Served, place: Path) -> None:
+    """A topic with waiting, leased and dead messages, a schedule, and a log."""
+    await served.create_topic("orders")
+    for number in range(60):
+        await served.put(f"u{number}", "orders", delay_ms=(number + 1) * 60_000, body=_EVIL)
+    await served.put("dead1", "orders")
+    polled = await served.receive("orders", consumer="worker")
+    lease = polled["messages"][0]
+    bury = {"id": lease["id"], "version": lease["version"], "reason": _EVIL}
+    await served.settle("bury", "orders", consumer="worker", leases=[bury])
+    schedule = {"name": "report", "topic": "orders", "cron": "0 9 * * MON-FRI"}
+    made = await served.http.post("/v1/schedules", json=schedule)
+    assert made.status_code == 200, made.text
+    with Log((place / "log").as_uri()) as log:
+        log.create_topic("events", partitions=1)
+        log.append("events", value=b'{"n": 1}', key=b"k")
+
+
+def _check_accessible(page: Page, where: str) -> None:
+    found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    serious = [
+        (each["id"], each["nodes"][0]["html"][:200])
+        for each in found
+        if each["impact"] in ("serious", "critical")
+    ]
+    assert serious == [], where
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_is_accessible_and_fits_a_phone(
+    node: Beside, page: Page, tmp_path: Path, scheme: str
+) -> None:
+    node.run(_fill(node.served, tmp_path))
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    page.set_viewport_size({"width": 360, "height": 740})
+    for path in _PAGES:
+        page.goto(node.console + path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+        _check_accessible(page, path)
+
+
+def test_empty_pages_are_accessible(node: Beside, page: Page) -> None:
+    for path in ("/", "/topics", "/schedules", "/pipes", "/logs", "/timers"):
+        page.goto(node.console + path)
+        _check_accessible(page, path)
+
+
+def test_forecast_is_dragged_and_zoomed(node: Beside, page: Page, tmp_path: Path) -> None:
+    node.run(_fill(node.served, tmp_path))
+    page.goto(f"{node.console}/topics/orders")
+    chart = page.locator("[data-chart=forecast]")
+    expect(chart.locator("rect.waiting").first).to_be_visible()
+    hour = _range(page)
+    assert hour[1] - hour[0] == _HOUR_MS
+
+    box = chart.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 600, box["y"] + 80)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 300, box["y"] + 80, steps=5)
+    page.mouse.up()
+    moved = _range(page, after=hour)
+    assert moved[1] - moved[0] == pytest.approx(_HOUR_MS, abs=2)
+    assert moved[0] > hour[0] + 5 * 60_000
+
+    page.mouse.wheel(0, -200)
+    zoomed = _range(page, after=moved)
+    assert zoomed[1] - zoomed[0] < moved[1] - moved[0]
+
+    page.get_by_role("button", name="Next year").click()
+    year = _range(page, after=zoomed)
+    assert year[1] - year[0] == 365 * 24 * _HOUR_MS
+    expect(page.get_by_role("button", name="Next year")).to_have_attribute("aria-pressed", "true")
+    page.get_by_text("As a table").first.click()
+    row = page.locator("[data-role=table] tbody tr").first
+    expect(row).to_contain_text("60")
+
+
+def _range(page: Page, after: tuple[int, int] | None = None) -> tuple[int, int]:
+    """The range of the counts that the chart shows, once it is another one."""
+    before = "" if after is None else f"{after[0]}-{after[1]}"
+    chart = page.locator("[data-chart=forecast]")
+    expect(chart).to_have_attribute("data-loaded", re.compile(r"\d+-\d+"))
+    page.wait_for_function(
+        """before => {
+            const loaded = document.querySelector('[data-chart=forecast]').dataset.loaded;
+            const shown = document.querySelector('[data-forecast]').forecast;
+            return loaded !== before && loaded === `${shown.from}-${shown.to}`;
+        }""",
+        arg=before,
+    )
+    start, _, end = str(chart.get_attribute("data-loaded")).partition("-")
+    return int(start), int(end)
+
+
+def test_counts_of_a_bar_by_mouse_and_by_keyboard(node: Beside, page: Page, tmp_path: Path) -> None:
+    node.run(_fill(node.served, tmp_path))
+    page.goto(f"{node.console}/topics/orders")
+    chart = page.locator("[data-chart=forecast]")
+    bar = chart.locator("rect.waiting").first
+    expect(bar).to_be_visible()
+    bar.hover(force=True)
+    hover = page.locator("[data-role=hover]")
+    expect(hover).to_contain_text("1 waiting")
+    chart.focus()
+    words = hover.text_content()
+    page.keyboard.press("ArrowRight")
+    expect(hover).not_to_have_text(str(words))
+    before = _range(page)
+    page.keyboard.press("+")
+    zoomed = _range(page, after=before)
+    assert zoomed[1] - zoomed[0] == _HOUR_MS / 2
+
+
+def test_message_is_rescheduled_and_cancelled_by_keyboard_alone(
+    node: Beside, page: Page, tmp_path: Path
+) -> None:
+    node.run(_fill(node.served, tmp_path))
+    page.goto(f"{node.console}/topics/orders/messages/u1")
+    _press_until(page, "Reschedule")
+    expect(page.get_by_label("New due")).to_be_focused()
+    page.keyboard.type("2040-01-31T12:00:00Z")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status").filter(has_text="was rescheduled")).to_be_visible()
+    expect(page.locator("main")).to_contain_text("2040-01-31T12:00:00.000Z")
+    _press_until(page, "Cancel")
+    expect(page.get_by_role("heading", name="Cancel u1?")).to_be_visible()
+    _press_until(page, "Cancel the message u1")
+    expect(page.locator("main")).to_contain_text("was cancelled")
+    gone = node.run(node.served.http.get("/v1/topics/orders/messages/u1"))
+    assert gone.status_code == 404
+
+
+def _press_until(page: Page, name: str) -> None:
+    """Moves the focus by Tab to the link or button of this name, and presses Enter."""
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent.trim()") == name:
+            page.keyboard.press("Enter")
+            return
+    raise AssertionError(f"the keyboard does not reach {name!r}")
+
+
+def test_script_in_a_body_is_shown_and_not_run(node: Beside, page: Page, tmp_path: Path) -> None:
+    node.run(_fill(node.served, tmp_path))
+    page.goto(f"{node.console}/topics/orders/messages/u1")
+    expect(page.locator("pre").first).to_have_text(_EVIL)
+    page.goto(f"{node.console}/topics/orders/dead")
+    expect(page.locator("tbody")).to_contain_text(_EVIL)
+
+
+def test_overview_follows_the_node_without_reload(node: Beside, page: Page) -> None:
+    node.run(node.served.create_topic("orders"))
+    page.goto(f"{node.console}/")
+    value = page.locator("[data-live-value=in]")
+    expect(value).to_have_text("0")
+    until_s = time.monotonic() + 30
+    number = 0
+    while value.text_content() == "0" and time.monotonic() < until_s:
+        number += 1
+        node.run(node.served.put(f"u{number}", "orders", delay_ms=_HOUR_MS))
+    expect(value).not_to_have_text("0")
+    assert page.locator("[data-chart=rates] path.in").get_attribute("d")
+
+
+def test_degraded_node_says_why(node: Beside, page: Page) -> None:
+    found: list[Degradation] = []
+    parts = node.served.node.parts
+    assert parts is not None
+    parts.degradation.watch(lambda: tuple(found))
+    page.goto(f"{node.console}/")
+    expect(page.locator("#problems p")).to_have_count(0)
+    found.append(Degradation(DegradationType.PEERS, "the broker b2 vanished", "a broker vanished"))
+    expect(page.locator("#problems")).to_contain_text("Degraded (peers): the broker b2 vanished")
+    page.reload()
+    expect(page.locator("#problems")).to_contain_text("the broker b2 vanished")
+    found.clear()
+    expect(page.locator("#problems p")).to_have_count(0)
+
+
+def test_page_says_when_the_node_is_gone(node: Beside, context: BrowserContext, page: Page) -> None:
+    page.goto(f"{node.console}/")
+    expect(page.locator("[data-live-value=in]")).to_have_text("0")
+    expect(page.locator("#offline")).to_be_hidden()
+    assert node.served.node.http is not None
+    node.run(node.served.node.http.stop())
+    expect(page.locator("#offline")).to_be_visible()

@@ -1,0 +1,234 @@
+"""Access to the console: tokens, sessions, forms and headers."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from chronoline.broker.auth import Door
+from chronoline.broker.tokens import Tokens
+from chronoline.console.sessions import COOKIE
+from chronoline.core.rights import Rights
+from tests.broker.http.served import serving
+from tests.console.visitor import Visitor, visiting
+
+_SIGN_IN = "This node asks for a token"
+
+
+def _door(folder: Path, **rights: str) -> tuple[Door, dict[str, str]]:
+    tokens = Tokens(folder / "tokens.json")
+    made = {name: tokens.create(name, Rights.parse(each.split())) for name, each in rights.items()}
+    return Door(tokens), made
+
+
+async def _sign_in(visitor: Visitor, token: str, status: int = 200) -> str:
+    await visitor.get("/sign-in")
+    return await visitor.post("/sign-in", status, token=token)
+
+
+def test_every_page_asks_for_a_token(tmp_path: Path) -> None:
+    async def play() -> None:
+        door, _ = _door(tmp_path, ops="administer")
+        async with visiting(tmp_path, door=door) as (_, visitor):
+            for path in (
+                "/",
+                "/topics",
+                "/topics/a",
+                "/topics/a/messages/b",
+                "/topics/a/forecast.json",
+                "/live",
+                "/pipes",
+                "/logs",
+                "/timers",
+            ):
+                assert _SIGN_IN in await visitor.get(path), path
+            for path in ("/topics", "/topics/a/messages/b/cancel", "/topics/a/dead/b/redrive"):
+                assert _SIGN_IN in await visitor.post(path, name="x"), path
+            assert "Lateness" not in await visitor.get("/")
+
+    asyncio.run(play())
+
+
+def test_token_opens_what_it_opens_for_programs(tmp_path: Path) -> None:
+    async def play() -> None:
+        door, tokens = _door(
+            tmp_path, grafana="observe:orders", shop="produce:orders:shop", ops="administer"
+        )
+        async with visiting(tmp_path, door=door) as (served, visitor):
+            admin = {"authorization": f"Bearer {tokens['ops']}"}
+            for name in ("orders", "mails"):
+                await served.http.post("/v1/topics", json={"name": name}, headers=admin)
+            sent = {"in": "1h", "body": "a secret", "producer_group": "shop"}
+            await served.http.put(
+                "/v1/topics/orders/messages/u1",
+                json=sent,
+                headers={"authorization": f"Bearer {tokens['shop']}"},
+            )
+
+            assert "not known here" in await _sign_in(visitor, "wrong", 401)
+            await _sign_in(visitor, tokens["grafana"])
+            listed = await visitor.get("/topics")
+            assert "orders" in listed
+            assert "mails" not in listed
+            await visitor.get("/topics/mails", 403)
+            message = await visitor.get("/topics/orders/messages/u1")
+            assert "a secret" not in message
+            assert "/cancel" not in message
+            page = await visitor.submit("/topics/orders/messages/u1/cancel")
+            assert "produce:orders:shop" in page  # refused, with the right that is missing
+            await visitor.post("/topics", 403, name="more")
+
+            await _sign_in(visitor, tokens["shop"])
+            assert "a secret" in await visitor.get("/topics/orders/messages/u1")
+            assert "was cancelled" in await visitor.post("/topics/orders/messages/u1/cancel")
+
+    asyncio.run(play())
+
+
+def test_revoked_token_ends_its_session(tmp_path: Path) -> None:
+    async def play() -> None:
+        tokens = Tokens(tmp_path / "tokens.json")
+        token = tokens.create("ops")
+        tokens.create("other")
+        async with visiting(tmp_path, door=Door(tokens)) as (_, visitor):
+            await _sign_in(visitor, token)
+            assert "Lateness" in await visitor.get("/")
+            tokens.revoke("ops")
+            assert _SIGN_IN in await visitor.get("/")
+
+    asyncio.run(play())
+
+
+def test_revoked_token_ends_its_stream_of_events(tmp_path: Path) -> None:
+    async def play() -> None:
+        tokens = Tokens(tmp_path / "tokens.json")
+        token = tokens.create("ops")
+        tokens.create("other")
+        async with visiting(tmp_path, door=Door(tokens)) as (_, visitor):
+            await _sign_in(visitor, token)
+            async with visitor.http.stream("GET", "/console/live") as stream:
+                lines = stream.aiter_lines()
+                assert "retry" in await anext(lines)
+                tokens.revoke("ops")
+                assert [each async for each in lines if each.startswith("data")] == []
+
+    asyncio.run(play())
+
+
+def test_signing_out_ends_the_session(tmp_path: Path) -> None:
+    async def play() -> None:
+        door, tokens = _door(tmp_path, ops="administer")
+        async with visiting(tmp_path, door=door) as (_, visitor):
+            await _sign_in(visitor, tokens["ops"])
+            cookie = visitor.http.cookies[COOKIE]
+            await visitor.get("/")
+            assert _SIGN_IN in await visitor.post("/sign-out")
+            visitor.http.cookies.set(COOKIE, cookie, domain="127.0.0.1", path="/console")
+            assert _SIGN_IN in await visitor.get("/")
+
+    asyncio.run(play())
+
+
+def test_signing_in_changes_the_cookie(tmp_path: Path) -> None:
+    async def play() -> None:
+        door, tokens = _door(tmp_path, ops="administer")
+        async with visiting(tmp_path, door=door) as (_, visitor):
+            await visitor.get("/sign-in")
+            planted = visitor.http.cookies[COOKIE]
+            await visitor.post("/sign-in", token=tokens["ops"])
+            assert visitor.http.cookies[COOKIE] != planted
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "https://evil.example/",
+        "//evil.example",
+        "/v1/topics",
+        "/console\\@evil.example",
+        "/consoles",
+    ],
+)
+def test_signing_in_leads_to_the_console_alone(tmp_path: Path, then: str) -> None:
+    async def play() -> None:
+        door, tokens = _door(tmp_path, ops="administer")
+        async with visiting(tmp_path, door=door) as (_, visitor):
+            await visitor.http.get("/console/sign-in", params={"then": then})
+            await visitor.get("/sign-in")
+            answer = await visitor.http.post(
+                "/console/sign-in",
+                params={"then": then},
+                data={"form_secret": visitor.secret, "token": tokens["ops"]},
+                follow_redirects=False,
+            )
+            assert answer.headers["location"] == "/console/"
+
+    asyncio.run(play())
+
+
+def test_form_of_another_session_is_refused(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with visiting(tmp_path) as (served, visitor):
+            await served.create_topic("orders")
+            await served.put("u1", "orders", delay_ms=3_600_000)
+            await visitor.get("/topics")
+            for secret in ("", "x" * 43):
+                visitor.secret = secret
+                assert "another session" in await visitor.post(
+                    "/topics/orders/messages/u1/cancel", 403
+                )
+            assert (await served.http.get("/v1/topics/orders/messages/u1")).status_code == 200
+
+    asyncio.run(play())
+
+
+def test_cookie_opens_no_route_of_programs(tmp_path: Path) -> None:
+    async def play() -> None:
+        door, tokens = _door(tmp_path, ops="administer")
+        async with visiting(tmp_path, door=door) as (_, visitor):
+            await _sign_in(visitor, tokens["ops"])
+            cookie = f"{COOKIE}={visitor.http.cookies[COOKIE]}"
+            answer = await visitor.http.get("/v1/topics", headers={"cookie": cookie})
+            assert answer.status_code == 401
+
+    asyncio.run(play())
+
+
+def test_answers_forbid_scripts_of_others(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with visiting(tmp_path) as (_, visitor):
+            page = await visitor.http.get("/console/")
+            policy = page.headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "script-src 'self';" in policy
+            assert "unsafe" not in policy
+            assert "frame-ancestors 'none'" in policy
+            assert page.headers["x-content-type-options"] == "nosniff"
+            cookie = page.headers["set-cookie"].lower()
+            assert "httponly" in cookie
+            assert "samesite=strict" in cookie
+            assert "path=/console" in cookie
+
+    asyncio.run(play())
+
+
+def test_without_tokens_another_host_name_is_refused(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with visiting(tmp_path) as (_, visitor):
+            answer = await visitor.http.get("/console/", headers={"host": "evil.example"})
+            assert answer.status_code == 421
+
+    asyncio.run(play())
+
+
+def test_node_without_a_console_has_none(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            assert (await served.http.get("/console/")).status_code == 404
+            assert (await served.http.get("/")).status_code == 404
+
+    asyncio.run(play())

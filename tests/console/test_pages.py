@@ -1,0 +1,288 @@
+"""Pages and their forms."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from chronoline.console.messages import show_body
+from chronoline.console.pages import show_duration
+from chronoline.log.log import Log
+from tests.console.visitor import visiting
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "words"),
+    [
+        (0, "0 s"),
+        (5, "5 ms"),
+        (1_500, "1 s"),
+        (90_000, "1 min 30 s"),
+        (5_400_000, "1 h 30 min"),
+        (86_400_000, "1 d"),
+    ],
+)
+def test_durations_in_words(duration_ms: int, words: str) -> None:
+    assert show_duration(duration_ms) == words
+
+
+def test_bodies_in_each_form() -> None:
+    both = show_body(b'{"a": "\xc3\xa4"}')
+    assert both["json"] == '{\n  "a": "\u00e4"\n}'
+    assert both["text"] == '{"a": "\u00e4"}'
+    binary = show_body(b"\xff\x00A")
+    assert (binary["json"], binary["text"]) == (None, None)
+    assert binary["hex"].split() == ["00000000", "ff", "00", "41", "..A"]
+    assert show_body(b"x" * 70_000)["is_cut"]
+    cut = show_body(b"\xc3\xa4" * 32_768 + b"\xc3\xa4")
+    assert cut["text"] == "\u00e4" * 32_768
+
+
+def test_names_and_bodies_are_escaped(tmp_path: Path) -> None:
+    evil = '<script>alert("1")</script>'
+
+    async def play() -> None:
+        async with visiting(tmp_path) as (served, visitor):
+            await served.create_topic(evil)
+            path = f"/topics/{quote(evil, safe='')}"
+            sent = await served.http.put(
+                f"/v1{path}/messages/{quote(evil, safe='')}",
+                json={
+                    "in": "1h",
+                    "body": evil,
+                    "key": evil,
+                    "headers": {evil: evil},
+                    "producer_group": evil,
+                },
+            )
+            assert sent.status_code == 201
+            pages = [
+                await visitor.get(each)
+                for each in (
+                    "/",
+                    "/topics",
+                    path,
+                    f"{path}/messages/{quote(evil, safe='')}",
+                    f"{path}/messages/{quote(evil, safe='')}/cancel",
+                    f"{path}/dead",
+                    f"/topics?q={quote(evil)}",
+                )
+            ]
+            for page in pages:
+                assert "<script>alert" not in page
+            assert "&lt;script&gt;alert" in pages[3]
+
+    asyncio.run(play())
+
+
+def test_message_is_sent_rescheduled_and_cancelled(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with visiting(tmp_path) as (served, visitor):
+            assert "was created" in await visitor.submit("/topics", name="orders")
+            sent = await visitor.submit(
+                "/topics/orders/messages/send", id="u/1", when="+1h", body="hello", group="shop"
+            )
+            assert "was sent" in sent
+            assert "hello" in sent
+            message = (await served.http.get("/v1/topics/orders/messages/u%2F1")).json()
+            assert (message["producer_group"], message["status"]) == ("shop", "waiting")
+
+            again = await visitor.submit(
+                "/topics/orders/messages/send", id="u/1", when="+1h", group="shop"
+            )
+            assert "Refused" in again
+
+            moved = await visitor.submit(
+                "/topics/orders/messages/u%2F1/reschedule", when="2040-01-31T12:00:00Z"
+            )
+            assert "was rescheduled" in moved
+            assert "2040-01-31T12:00:00.000Z" in moved
+            assert "Refused" in await visitor.submit(
+                "/topics/orders/messages/u%2F1/reschedule", when="tomorrow"
+            )
+
+            confirm = await visitor.get("/topics/orders/messages/u%2F1/cancel")
+            assert "Cancel the message u/1" in confirm
+            assert "was cancelled" in await visitor.post("/topics/orders/messages/u%2F1/cancel")
+            await visitor.get("/topics/orders/messages/u%2F1", 404)
+
+    asyncio.run(play())
+
+
+def test_leased_message_is_not_cancelled(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with visiting(tmp_path) as (served, visitor):
+            await served.create_topic("orders")
+            await served.put("u1", "orders")
+            await served.receive("orders", consumer="worker", lease="1m")
+            page = await visitor.get("/topics/orders/messages/u1")
+            assert "leased to" in page
+            assert "worker" in page
+            refused = await visitor.submit("/topics/orders/messages/u1/cancel")
+            assert "Refused" in refused
+            assert "lease" in refused
+
+    asyncio.run(play())
+
+
+def test_dead_letter_is_put_back_and_discarded(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with visiting(tmp_path) as (served, visitor):
+            await served.create_topic("orders", max_attempts=1)
+            for name in ("a", "b"):
+                await served.put(name, "orders")
+                polled = await served.receive("orders", consumer="worker")
+                lease = polled["messages"][0]
+                bury = {"id": lease["id"], "version": lease["version"], "reason": "<i>broken</i>"}
+                await served.settle("bury", "orders", consumer="worker", leases=[bury])
+            page = await visitor.get("/topics/orders/dead")
+            assert "&lt;i&gt;broken&lt;/i&gt;" in page
+            assert "Put back a" in await visitor.get("/topics/orders/dead/a/redrive?group=default")
+            assert "was put back" in await visitor.post(
+                "/topics/orders/dead/a/redrive", group="default"
+            )
+            assert "was discarded" in await visitor.post(
+                "/topics/orders/dead/b/discard", group="default"
+            )
+            assert "There are none" in await visitor.get("/topics/orders/dead")
+            again = await visitor.post("/topics/orders/dead/b/discard", group="default")
+            assert "Refused" in again
+
+    asyncio.run(play())
+
+
+def test_forecast_counts_what_waits(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with visiting(tmp_path) as (served, visitor):
+            await served.create_topic("orders")
+            now_ms = 1_900_000_000_000
+            for place, due_ms in enumerate((0, 1, 999, 1_000, 59_999, 60_000)):
+                await served.put(f"u{place}", "orders", due_ms=now_ms + due_ms)
+            url = (
+                f"/console/topics/orders/forecast.json?from={now_ms}&to={now_ms + 60_000}&steps=60"
+            )
+            found = (await visitor.http.get(url)).json()
+            assert found["step"] == 1_000
+            assert len(found["starts"]) == 60
+            assert (found["waiting"][0], found["waiting"][1], found["waiting"][59]) == (3, 1, 1)
+            assert sum(found["waiting"]) == 5
+            assert not found["counting"]
+            for wrong in ("from=5&to=5", "from=-1&to=5", "from=a", "from=1&to=99999999999999999"):
+                answer = await visitor.http.get(f"/console/topics/orders/forecast.json?{wrong}")
+                assert answer.status_code == 400, wrong
+
+    asyncio.run(play())
+
+
+def test_topics_come_in_pages(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with visiting(tmp_path) as (served, visitor):
+            for number in range(51):
+                await served.create_topic(f"orders-{number:02}")
+            first, second = await visitor.get("/topics"), await visitor.get("/topics?page=2")
+            assert "51 topics" in first
+            assert "orders-49" in first
+            assert "orders-50" not in first
+            assert "orders-50" in second
+            found = await visitor.get("/topics?q=ORDERS-07")
+            assert "1 topic" in found
+            await visitor.get("/topics?page=x", 400)
+
+    asyncio.run(play())
+
+
+def test_consumer_is_shown_with_its_buckets(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with visiting(tmp_path) as (served, visitor):
+            await served.create_topic("orders", buckets=8)
+            async with served.client() as client:
+                await client.send("orders", b"x", id="u1")
+                async for lease in client.consume("orders", consumer="worker-1"):
+                    page = await visitor.get("/topics/orders")
+                    assert "worker-1" in page
+                    assert "0–7" in page
+                    await lease.ack()
+                    break
+            overview = await visitor.get("/")
+            assert "orders" in overview
+
+    asyncio.run(play())
+
+
+def test_log_is_shown_down_to_its_events(tmp_path: Path) -> None:
+    place = str(tmp_path / "log")
+
+    async def play() -> None:
+        with Log((tmp_path / "log").as_uri()) as log:
+            log.create_topic("orders", partitions=2)
+            log.append("orders", value=b'{"n": 1}', key=b"k", partition=1)
+            log.append("orders", value=b"<b>two</b>", partition=1)
+            list(log.read("orders", group="billing", follow=False, limit=1))
+        async with visiting(tmp_path, console={"logs": [place]}) as (_, visitor):
+            assert "orders" in await visitor.get("/logs")
+            topic = await visitor.get("/logs/0/orders")
+            assert "billing" in topic
+            events = await visitor.get("/logs/0/orders/1")
+            assert "&lt;b&gt;two&lt;/b&gt;" in events
+            assert events.index("two") < events.index("&#34;n&#34;: 1")
+            earlier = await visitor.get("/logs/0/orders/1?before=1")
+            assert "two" not in earlier
+            await visitor.get("/logs/7/orders", 404)
+            await visitor.get("/logs/0/nothing", 404)
+
+    asyncio.run(play())
+
+
+def test_missing_log_is_said_where_it_would_be(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with visiting(tmp_path, console={"logs": [str(tmp_path / "nothing")]}) as (
+            _,
+            visitor,
+        ):
+            assert "there is no log in the folder" in await visitor.get("/logs")
+
+    asyncio.run(play())
+
+
+def test_empty_node_says_what_to_do(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with visiting(tmp_path) as (_, visitor):
+            assert "There is no topic yet" in await visitor.get("/topics")
+            assert "No pipe uses this store" in await visitor.get("/pipes")
+            assert "name no log" in await visitor.get("/logs")
+            assert "has no timers" in await visitor.get("/timers")
+            assert "no topic" in await visitor.get("/topics/nothing", 404)
+            assert "Back to the overview" in await visitor.get("/nothing", 404)
+
+    asyncio.run(play())
+
+
+def test_root_leads_to_the_console(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with visiting(tmp_path) as (_, visitor):
+            page = await visitor.http.get("/")
+            assert str(page.url).endswith("/console/")
+
+    asyncio.run(play())
+
+
+def test_events_follow_the_traffic_and_end_with_the_node(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with visiting(tmp_path) as (served, visitor):
+            await served.create_topic("orders")
+            seen: list[str] = []
+            async with visitor.http.stream("GET", "/console/live") as stream:
+                assert stream.headers["content-type"].startswith("text/event-stream")
+                await served.put("u1", "orders", delay_ms=3_600_000)
+                async for line in stream.aiter_lines():
+                    seen.append(line)
+                    if '"in": ' in line and '"in": 0.0' not in line:
+                        break
+            assert any(each.startswith("data: ") for each in seen)
+            assert served.node.http is not None
+            await asyncio.wait_for(served.node.http.stop(), 30)
+
+    asyncio.run(play())
