@@ -25,7 +25,13 @@ SHOWN = "files"
 
 FENCE = re.compile(r"^ *(```+|~~~+).*?^ *\1 *$", re.M | re.S)
 LINK = re.compile(r"(\]\(\s*<?)([^)\s>]+)")
-LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".proto": "protobuf"}
+LANGUAGES = {
+    ".py": "python",
+    ".toml": "toml",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".proto": "protobuf",
+}
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
