@@ -53,6 +53,22 @@ def test_cluster_keeps_its_invariants(tmp_path: Path) -> None:
         assert {cut, f"{cut}, silently"} & faults
 
 
+def test_soak_is_flat(tmp_path: Path) -> None:
+    """A short form: `python -m tests.torture soak --seconds 3600` is the real one."""
+    try:
+        events = run_scene("soak", tmp_path, seconds=12, seed=_SEED, report=print)
+    except MissingExtra as error:
+        miss("A soak", error)
+    violations = judge_scene("soak", events)
+    print(table(events, violations))
+    assert [f"{each.rule}: {each.detail}" for each in violations] == []
+    assert {"sample", "store", "flow", "scrape", FAULT, "end"} <= {event.kind for event in events}
+    (end,) = (event for event in events if event.kind == "end")
+    assert end["delivered"] > 1_000
+    assert end["more"]["popped"] > 0
+    assert end["more"]["called"] > 0
+
+
 def test_planted_defect_is_found(tmp_path: Path) -> None:
     """One of the ten: `python -m tests.torture.cluster` has all."""
     try:

@@ -102,7 +102,7 @@ async def _receive(address: str) -> str:
         assert [topic.name for topic in await client.topics()] == ["sample"]
         async for lease in client.consume("sample"):
             await lease.release(delay=1)
-            return lease.message.id
+            return lease.id
     raise AssertionError("nothing came")
 
 

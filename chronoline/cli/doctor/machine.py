@@ -50,6 +50,8 @@ _PARTS = {
     "kafka": "confluent_kafka",
     "spark": "pyspark pyarrow pandas",
     "aws": "boto3 obstore",
+    "jwt": "jwt cryptography",
+    "otel": "opentelemetry",
 }
 """The modules of each extra that a node or a pipe imports."""
 

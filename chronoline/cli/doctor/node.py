@@ -7,6 +7,7 @@ import stat
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,12 +38,15 @@ def node_checks(settings: NodeSettings) -> Iterator[Check]:
     yield Check("descriptors", lambda: check_descriptors(settings))
     yield Check("addresses", lambda: check_addresses(settings))
     yield Check("access", lambda: check_access(settings))
-    if settings.tls_certificate is not None:
-        certificate = Path(settings.tls_certificate)
-        yield Check("certificate", lambda: check_certificate(certificate))
-    if settings.replication.ca is not None:
-        authority = Path(settings.replication.ca)
-        yield Check("replication.ca", lambda: check_certificate(authority))
+    files = {
+        "certificate": settings.tls_certificate,
+        "tls_client_ca": settings.tls_client_ca,
+        "jwt.ca": settings.jwt.ca,
+        "replication.ca": settings.replication.ca,
+    }
+    for name, file in files.items():
+        if file is not None:
+            yield Check(name, partial(check_certificate, Path(file)))
     if settings.has_broker:
         bound_ms = settings.limits.clock_bound_ms
         yield from store_checks(settings.store, clock_bound_ms=bound_ms)
@@ -68,6 +72,10 @@ def check_settings(settings: NodeSettings) -> Diagnosis:
         needed["postgres"] = "the store is PostgreSQL"
     if settings.is_clustered:
         needed["cluster"] = "the brokers meet in etcd"
+    if settings.jwt.keys is not None:
+        needed["jwt"] = "jwt.keys is set"
+    if settings.traces is not None:
+        needed["otel"] = "traces is set"
     for extra, why in needed.items():
         found = check_extra(extra, why)
         if found.state != "ok":

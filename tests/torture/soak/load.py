@@ -167,7 +167,7 @@ class Load:
             self._due_ms |= dues
         else:
             self._calls |= dues.keys()
-        messages = [ToSend(i.encode(), id=i, due=from_ms(due)) for i, due in dues.items()]
+        messages = [ToSend(body=i.encode(), id=i, due=from_ms(due)) for i, due in dues.items()]
         try:
             outcomes = await client.send_many(topic, messages)
         except ChronolineError as error:

@@ -88,7 +88,8 @@ def test_lateness_in_an_outage_is_allowed() -> None:
     ("field", "rule"), [("lost", "6 "), ("early", "10 "), ("double", "7 "), ("unpopped", "32 ")]
 )
 def test_loss_of_each_kind_is_found(field: str, rule: str) -> None:
-    (found,) = judge(_run(**{field: 3}))
+    end: dict[str, Any] = {field: 3}
+    (found,) = judge(_run(**end))
     assert found.rule.startswith(rule)
     assert found.detail == "3 of 1,000"
 
