@@ -45,6 +45,11 @@ def test_bodies_in_each_form() -> None:
     assert cut["text"] == "\u00e4" * 32_768
 
 
+def test_deep_json_is_not_shown_larger_than_a_page() -> None:
+    assert show_body(b"[" * 900 + b"1," * 30_000 + b"1" + b"]" * 900)["json"] is None
+    assert show_body(b"[[1,2]]")["json"] == "[\n  [\n    1,\n    2\n  ]\n]"
+
+
 def test_names_and_bodies_are_escaped(tmp_path: Path) -> None:
     evil = '<script>alert("1")</script>'
 
