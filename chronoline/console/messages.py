@@ -128,7 +128,7 @@ class MessagePages:
         )
 
     async def _show_state(self, request: Request, topic: Topic, message_id: str) -> Response:
-        """What became of a message that is not on the timeline, while that is known."""
+        """The fate of a message that is not on the timeline, while it is known."""
         try:
             known = await self._operator_routes.state(
                 principal=principal_of(request), topic=topic.name, id=message_id

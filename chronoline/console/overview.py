@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -12,7 +12,9 @@ from starlette.routing import Route
 
 from chronoline.broker.cluster_info import BrokerInfo, cluster_info
 from chronoline.broker.http.auth import ASK_AGAIN, NOBODY
+from chronoline.broker.principals import Principal
 from chronoline.console.pages import Pages, allows, principal_of
+from chronoline.core.errors import ChronolineError
 from chronoline.core.rights import RightKind
 
 _MOST_TOPICS = 10
@@ -49,12 +51,21 @@ class OverviewPages:
 
     async def _live(self, request: Request) -> Response:
         """Server-sent events: one sample of the traffic a second, and the problems of the node."""
-        return StreamingResponse(self._events(request), media_type="text/event-stream")
+        return StreamingResponse(
+            self._events(request.scope[ASK_AGAIN]), media_type="text/event-stream"
+        )
 
-    async def _events(self, request: Request) -> AsyncIterator[str]:
+    async def _events(self, ask: Callable[[], Principal]) -> AsyncIterator[str]:
         yield "retry: 2000\n\n"
         while (sample := await self._context.traffic.wait()) is not None:
-            if request.scope[ASK_AGAIN]() is NOBODY:  # its token was revoked, or has expired
+            try:
+                principal = ask()
+            except ChronolineError:  # whether it may go on is not known
+                return
+            if (
+                principal is NOBODY
+            ):  # the token was revoked or has expired, or the session has ended
+                yield "event: signed-out\ndata:\n\n"
                 return
             degradation = self._context.parts.degradation
             event: dict[str, Any] = {
