@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.broker.auth import Door, Tls
+from chronoline.broker.auth import Door, ServerTls
 from chronoline.broker.tokens import Tokens
 from chronoline.core.version import VERSION
 from chronoline.stores.factory import open_store
@@ -35,7 +35,7 @@ def test_certificate_that_a_broker_serves(
     certificate, key = make_certificate(tmp_path)  # for a day
     tokens = Tokens(tmp_path / "tokens.json")
     monkeypatch.setenv("CHRONOLINE_TOKEN", tokens.create("ops"))
-    door = Door(tokens, Tls(certificate=certificate, key=key))
+    door = Door(tokens, ServerTls(certificate=certificate, key=key))
     with open_store("memory:") as store, LocalBroker(store, door=door) as broker:
         found = doctor("--address", broker.address, "--ca", str(certificate))
     assert found["broker"]["state"] == "ok"
