@@ -17,7 +17,17 @@ LOADED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=\"((?:ht
 
 def build(folder: Path, config: Path) -> str:
     """Builds a site strictly; returns its output if that fails."""
-    run = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(config), "-d", str(folder)]
+    run = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "-f",
+        str(config),
+        "-d",
+        str(folder),
+    ]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         run, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
@@ -60,7 +70,7 @@ def test_broken_link_broken_anchor_and_forgotten_page_fail_the_build(tmp_path: P
     said = build(tmp_path / "site", config)
     assert "'gone.md'" in said
     assert "'#gone'" in said
-    assert "not included in the \"nav\"" in said
+    assert 'not included in the "nav"' in said
     assert "b-it" not in said
 
 
