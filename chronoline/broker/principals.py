@@ -85,11 +85,20 @@ def check_look(principal: Principal, topic: str) -> None:
         principal.check(RightKind.OBSERVE, topic)
 
 
+def check_browse(principal: Principal, topic: str, group: str) -> None:
+    """Raises `Forbidden` for a principal that may not list the messages of a group; empty means of all."""
+    if not (group and principal.may(RightKind.PRODUCE, topic, group)):
+        principal.check(RightKind.OBSERVE, topic)
+
+
 def may_see(principal: Principal, topic: str, message: Message) -> bool:
     """Whether a principal may see that this message is there, and everything of it but its body."""
-    return principal.may(RightKind.OBSERVE, topic) or principal.may(
-        RightKind.PRODUCE, topic, message.producer_group
-    )
+    return may_see_group(principal, topic, message.producer_group)
+
+
+def may_see_group(principal: Principal, topic: str, group: str) -> bool:
+    """Whether a principal may see the messages of a producer group."""
+    return principal.may(RightKind.OBSERVE, topic) or principal.may(RightKind.PRODUCE, topic, group)
 
 
 def check_actor(principal: Principal, topic: str, actor: Actor) -> None:

@@ -11,6 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from chronoline.broker.cluster_info import BrokerInfo, cluster_info
+from chronoline.broker.http.auth import ASK_AGAIN, NOBODY
 from chronoline.console.pages import Pages, allows, principal_of
 from chronoline.core.rights import RightKind
 
@@ -48,11 +49,13 @@ class OverviewPages:
 
     async def _live(self, request: Request) -> Response:
         """Server-sent events: one sample of the traffic a second, and the problems of the node."""
-        return StreamingResponse(self._events(), media_type="text/event-stream")
+        return StreamingResponse(self._events(request), media_type="text/event-stream")
 
-    async def _events(self) -> AsyncIterator[str]:
+    async def _events(self, request: Request) -> AsyncIterator[str]:
         yield "retry: 2000\n\n"
         while (sample := await self._context.traffic.wait()) is not None:
+            if request.scope[ASK_AGAIN]() is NOBODY:  # its token was revoked, or has expired
+                return
             degradation = self._context.parts.degradation
             event: dict[str, Any] = {
                 "sample": sample.to_json(),

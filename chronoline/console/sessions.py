@@ -41,27 +41,33 @@ class BrowserSession:
 
 
 class BrowserSessions:
-    """The sessions of a node. The one that was unused longest goes when there are too many."""
+    """The sessions of a node. The one that was unused longest goes when there are too many of its kind.
+
+    Browsers that have not signed in are another kind: a flood of them ends nobody's session.
+    """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         """`now_s` is a monotonic clock."""
         self._now_s = now_s
-        self._sessions: OrderedDict[str, BrowserSession] = OrderedDict()
+        self._signed_in: OrderedDict[str, BrowserSession] = OrderedDict()
+        self._others: OrderedDict[str, BrowserSession] = OrderedDict()
 
     def open(self, authorization: bytes = b"") -> BrowserSession:
         now_s = self._now_s()
-        while self._sessions:
-            oldest = next(iter(self._sessions.values()))
-            if len(self._sessions) < _MOST and now_s - oldest.used_s < _IDLE_S:
+        session = BrowserSession(now_s, authorization)
+        kind = self._kind(session)
+        while kind:
+            oldest = next(iter(kind.values()))
+            if len(kind) < _MOST and now_s - oldest.used_s < _IDLE_S:
                 break
             self.close(oldest)
-        session = BrowserSession(now_s, authorization)
-        self._sessions[session.id] = session
+        kind[session.id] = session
         return session
 
     def find(self, cookies: bytes) -> BrowserSession | None:
         """The session that a `cookie` header names, unless it has ended."""
-        session = self._sessions.get(_cookie(cookies))
+        cookie = _cookie(cookies)
+        session = self._signed_in.get(cookie) or self._others.get(cookie)
         if session is None:
             return None
         now_s = self._now_s()
@@ -69,12 +75,15 @@ class BrowserSessions:
             self.close(session)
             return None
         session.used_s = now_s
-        self._sessions.move_to_end(session.id)
+        self._kind(session).move_to_end(session.id)
         return session
 
     def close(self, session: BrowserSession) -> None:
         """May be called twice."""
-        self._sessions.pop(session.id, None)
+        self._kind(session).pop(session.id, None)
+
+    def _kind(self, session: BrowserSession) -> OrderedDict[str, BrowserSession]:
+        return self._signed_in if session.authorization else self._others
 
 
 def _cookie(cookies: bytes) -> str:

@@ -52,6 +52,8 @@ _READS_OF_CALLS = {
     "DeadLetters",
     "GetSchedule",
     "ListSchedules",
+    "List",
+    "States",
 }
 """Calls that change nothing. The streams have the changes of clients."""
 
@@ -100,6 +102,11 @@ def _requests(uid: int) -> Mapping[str, Any]:
         "PauseSchedule": pb.ScheduleRef(name="s"),
         "ResumeSchedule": pb.ScheduleRef(name="s"),
         "DeleteSchedule": pb.ScheduleRef(name="s"),
+        "ChangeMatching": pb.ChangeMatchingRequest(
+            topic_uid=uid, kind=pb.ChangeMatchingRequest.KIND_CANCEL, dry_run=True
+        ),
+        "Export": pb.ExportRequest(topic_uid=uid),
+        "Import": pb.ImportRequest(topic_uid=uid),
         "DropTopic": pb.TopicRef(uid=uid),
     }
 
@@ -248,6 +255,8 @@ def test_right_to_no_topic_opens_no_call(tmp_path: Path, caplog: pytest.LogCaptu
             "Count": pb.CountRequest(topic_uid=topic.uid),
             "Forecast": pb.ForecastRequest(topic_uid=topic.uid, end_ms=60_000, step_ms=60_000),
             "DeadLetters": pb.DeadLettersRequest(topic_uid=topic.uid),
+            "List": pb.ListRequest(topic_uid=topic.uid),
+            "States": pb.LookupRequest(topic_uid=topic.uid, ids=["a"]),
         }
         calls = {name for each in server.UNARY.values() for name in each}
         # Lists have what the token may see, and a schedule is not found by others.

@@ -101,6 +101,22 @@ def test_revoked_token_ends_its_session(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_revoked_token_ends_its_stream_of_events(tmp_path: Path) -> None:
+    async def play() -> None:
+        tokens = Tokens(tmp_path / "tokens.json")
+        token = tokens.create("ops")
+        tokens.create("other")
+        async with visiting(tmp_path, door=Door(tokens)) as (_, visitor):
+            await _sign_in(visitor, token)
+            async with visitor.http.stream("GET", "/console/live") as stream:
+                lines = stream.aiter_lines()
+                assert "retry" in await anext(lines)
+                tokens.revoke("ops")
+                assert [each async for each in lines if each.startswith("data")] == []
+
+    asyncio.run(play())
+
+
 def test_signing_out_ends_the_session(tmp_path: Path) -> None:
     async def play() -> None:
         door, tokens = _door(tmp_path, ops="administer")

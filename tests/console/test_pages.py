@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import re
 from pathlib import Path
 from urllib.parse import quote
 
@@ -107,7 +109,45 @@ def test_message_is_sent_rescheduled_and_cancelled(tmp_path: Path) -> None:
             confirm = await visitor.get("/topics/orders/messages/u%2F1/cancel")
             assert "Cancel the message u/1" in confirm
             assert "was cancelled" in await visitor.post("/topics/orders/messages/u%2F1/cancel")
-            await visitor.get("/topics/orders/messages/u%2F1", 404)
+            gone = await visitor.get("/topics/orders/messages/u%2F1")
+            assert "cancelled" in gone
+            assert "then the id is free" in gone
+            await visitor.get("/topics/orders/messages/nothing", 404)
+
+    asyncio.run(play())
+
+
+def test_messages_are_listed_by_each_condition(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with visiting(tmp_path) as (served, visitor):
+            await served.create_topic("orders")
+            for number in range(60):
+                group = "shop" if number < 3 else "default"
+                await served.put(
+                    f"u{number:02}", "orders", delay_ms=60_000 * (number + 1), producer_group=group
+                )
+            await served.put("now", "orders")
+            await served.receive("orders", consumer="worker", lease="1m")
+
+            async def found(query: str) -> set[str]:
+                page = await visitor.get(f"/topics/orders/messages?{query}")
+                return set(re.findall(r'messages/([^"/]+)">', page))
+
+            first = await found("")
+            assert len(first) == 50
+            page = await visitor.get("/topics/orders/messages")
+            link = re.search(r'href="\?([^"]+)">Next page', page)
+            assert link is not None
+            rest = await found(html.unescape(link[1]))
+            assert len(first | rest) == 61
+            assert await found("group=shop") == {"u00", "u01", "u02"}
+            assert await found("consumer=worker") == {"now"}
+            assert await found("status=processing") == {"now"}
+            assert await found("prefix=u5") == {f"u{number}" for number in range(50, 60)}
+            assert await found("from=%2B90s&to=%2B200s") == {"u01", "u02"}
+            await visitor.get("/topics/orders/messages?status=x", 400)
+            await visitor.get("/topics/orders/messages?from=x", 400)
+            await visitor.get("/topics/orders/messages?after=x", 400)
 
     asyncio.run(play())
 

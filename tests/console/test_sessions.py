@@ -53,6 +53,14 @@ def test_number_of_sessions_is_bounded() -> None:
     assert sessions.find(_cookie(first.id)) is first
 
 
+def test_flood_of_others_ends_no_session_that_signed_in() -> None:
+    sessions = BrowserSessions(Clock())
+    session = sessions.open(b"Bearer secret")
+    for _ in range(2_000):
+        sessions.open()
+    assert sessions.find(_cookie(session.id)) is session
+
+
 def test_closed_session_is_gone() -> None:
     sessions = BrowserSessions(Clock())
     session = sessions.open()

@@ -41,6 +41,7 @@ DOTTED = re.compile(r"(?<![\w/.])chronoline(?:_bench)?(?:\.(?!proto\b)\w+)+")
 NOT_OURS = {
     "first.py": "the reader of README makes it",
     "chronoline.commands": "a group of entry points",
+    "chronoline.identity": "a table",
     "chronoline.notify": "a setting of PostgreSQL",
     "chronoline.send": "a function in SQL",
     "chronoline.v1": "the package of the protocol",
