@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from chronoline.broker.topics import Topics
 
 
+_SEARCHED = 1_000
+"""The items of a page that is searched for those that a principal may see."""
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """A client that was let in."""
@@ -121,10 +125,11 @@ async def visible_letters(
     """
     check_look(principal, topic.name)
     found: list[DeadLetter] = []
+    size = limit if principal.may(RightKind.OBSERVE, topic.name) else max(limit, _SEARCHED)
     while len(found) < limit:
-        page = await carrier.dead_letters(topic.uid, after=after, limit=limit)
+        page = await carrier.dead_letters(topic.uid, after=after, limit=size)
         found += (each for each in page if may_see(principal, topic.name, each.message))
-        if len(page) < limit:
+        if len(page) < size:
             break
         after = page[-1]
     return found[:limit]
@@ -190,8 +195,9 @@ async def visible_schedules(
 ) -> list[ShownSchedule]:
     """A page of the schedules that a principal may see. A page with fewer than the limit is the last."""
     found: list[ShownSchedule] = []
+    size = limit if principal.may(RightKind.OBSERVE) else max(limit, _SEARCHED)
     while len(found) < limit:
-        page = await schedules.page(topic_uid=topic_uid, after=after, limit=limit)
+        page = await schedules.page(topic_uid=topic_uid, after=after, limit=size)
         for each in page:
             try:
                 topic = await topics.get(each.topic_uid)
@@ -199,7 +205,7 @@ async def visible_schedules(
                 continue
             if may_see_schedule(principal, each, topic.name):
                 found.append(ShownSchedule(each, topic, ()))
-        if len(page) < limit:
+        if len(page) < size:
             break
         after = page[-1].name
     return found[:limit]

@@ -40,6 +40,8 @@ _MOST_BODY_BYTES = 64 * 1024
 """The most of a body that a page shows."""
 _PAGE = 50
 _FILTERS = ("group", "consumer", "prefix", "from", "to", "status")
+_MOST_JSON_CHARACTERS = 8 * _MOST_BODY_BYTES
+_JSON = json.JSONEncoder(indent=2, ensure_ascii=False)
 _HEX_COLUMNS = 16
 _NOT_PLAIN = {
     each: "." for each in range(256) if not chr(each).isascii() or not chr(each).isprintable()
@@ -308,10 +310,17 @@ def _as_text(data: bytes) -> str | None:
 
 
 def _as_json(data: bytes) -> str | None:
+    """Indented; None also for what the indents of a deep nesting would make much larger than it is."""
+    text, characters = [], 0
     try:
-        return json.dumps(json.loads(data), indent=2, ensure_ascii=False)
+        for part in _JSON.iterencode(json.loads(data)):
+            characters += len(part)
+            if characters > _MOST_JSON_CHARACTERS:
+                return None
+            text.append(part)
     except (ValueError, RecursionError):
         return None
+    return "".join(text)
 
 
 def _as_hex(data: bytes) -> str:

@@ -118,6 +118,7 @@ def _play(
     given = {
         "ops": tokens.create("ops"),
         "reader": tokens.create("reader", Rights.parse(["observe", "consume"])),
+        "stranger": tokens.create("stranger", Rights.parse(["observe:other"])),
     }
 
     async def run() -> None:
@@ -195,6 +196,23 @@ def test_every_administrative_call_is_audited(
                 assert line["topic"] == ("new" if name == "CreateTopic" else "orders")
                 if outcome == "done" and name in ("Redrive", "Discard"):
                     assert (line["items"], line["refused"]) == (1, 1)
+
+    _play(tmp_path, play, caplog)
+
+
+def test_stranger_to_a_topic_is_named_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def play(served: Served, tokens: dict[str, str]) -> None:
+        headers = {"authorization": f"Bearer {tokens['stranger']}"}
+        wanted = {"name": "s", "topic": "orders", "every": "1m"}
+        _acts(caplog)
+        answer = await served.http.post("/v1/schedules", json=wanted, headers=headers)
+        [line] = _acts(caplog)
+        assert (answer.status_code, line["outcome"]) == (403, "forbidden")
+        assert (line["act"], line["who"], line["topic"]) == (
+            "create_schedule",
+            "token stranger",
+            "orders",
+        )
 
     _play(tmp_path, play, caplog)
 

@@ -10,10 +10,12 @@ from urllib.parse import quote
 
 import pytest
 
+from chronoline.console import overview
 from chronoline.console.messages import show_body
 from chronoline.console.pages import show_duration
 from chronoline.log.log import Log
-from tests.console.visitor import visiting
+from tests.console.visitor import Visitor, visiting
+from tests.deadline import until
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,11 @@ def test_bodies_in_each_form() -> None:
     assert show_body(b"x" * 70_000)["is_cut"]
     cut = show_body(b"\xc3\xa4" * 32_768 + b"\xc3\xa4")
     assert cut["text"] == "\u00e4" * 32_768
+
+
+def test_deep_json_is_not_shown_larger_than_a_page() -> None:
+    assert show_body(b"[" * 900 + b"1," * 30_000 + b"1" + b"]" * 900)["json"] is None
+    assert show_body(b"[[1,2]]")["json"] == "[\n  [\n    1,\n    2\n  ]\n]"
 
 
 def test_names_and_bodies_are_escaped(tmp_path: Path) -> None:
@@ -326,3 +333,22 @@ def test_events_follow_the_traffic_and_end_with_the_node(tmp_path: Path) -> None
             await asyncio.wait_for(served.node.http.stop(), 30)
 
     asyncio.run(play())
+
+
+def test_number_of_streams_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overview, "_MOST_STREAMS", 1)
+
+    async def play() -> None:
+        async with visiting(tmp_path) as (_, visitor):
+            async with visitor.http.stream("GET", "/console/live") as stream:
+                lines = stream.aiter_lines()
+                assert await anext(lines) == "retry: 2000"
+                assert "follow this node already" in await visitor.get("/live", 429)
+            await until(lambda: _follows(visitor))
+
+    asyncio.run(play())
+
+
+async def _follows(visitor: Visitor) -> bool:
+    async with visitor.http.stream("GET", "/console/live") as stream:
+        return stream.status_code == 200

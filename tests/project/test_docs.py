@@ -40,8 +40,9 @@ FOLDER = re.compile(r"(?<![\w.*/-])\w+(?:/\w+)*/(?![\w.*{])")
 DOTTED = re.compile(r"(?<![\w/.])chronoline(?:_bench)?(?:\.(?!proto\b)\w+)+")
 NOT_OURS = {
     "first.py": "the reader of README makes it",
+    "remind.py": "the reader of the tutorial makes it",
+    "chronoline.identity": "a table in PostgreSQL",
     "chronoline.commands": "a group of entry points",
-    "chronoline.identity": "a table",
     "chronoline.notify": "a setting of PostgreSQL",
     "chronoline.send": "a function in SQL",
     "chronoline.v1": "the package of the protocol",
