@@ -19,11 +19,19 @@ _HEAD = '''"""The blocking client. Made by `python -m scripts.unasync`: edit the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from chronoline.client.administration import (
+    ALL_MESSAGES,
+    BulkResult,
+    MessagePage,
+    MessageState,
+    Progress,
+    Selection,
+)
 from chronoline.client.aio import DEFAULT_PREFETCH, DEFAULT_TIMEOUT_S, AsyncClient
 from chronoline.client.cluster import Cluster
 from chronoline.client.event_loop import Home, run_in
@@ -34,7 +42,7 @@ from chronoline.client.schedules import Schedule
 from chronoline.client.times import Delay
 from chronoline.client.tls import Tls
 from chronoline.client.topics import Topic, TopicSettings
-from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header
+from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header, SavedMessage
 from chronoline.runtime.service import Closable
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from chronoline.broker.topics import Topics
 from chronoline.core.change import LEASE_OPERATIONS, Change
 from chronoline.core.errors import StoreError, TopicNotFound
 from chronoline.core.limits import MAX_TIME_MS
-from chronoline.core.message import After, DeadLetter, Message, NewMessage
+from chronoline.core.message import After, DeadLetter, Message, NewMessage, SavedMessage
 from chronoline.core.outcome import Outcome
 from chronoline.core.permissions import Actor, NewTime, changes_with
 from chronoline.core.quotas import GroupOverrides
@@ -188,6 +188,22 @@ class Carrier:
                 outcomes = list(error.answered)  # `busy` where other transactions hold the message
         self._metrics.changed(command, topic.name, outcomes)
         return outcomes
+
+    async def restore(self, topic_uid: int, messages: Sequence[SavedMessage]) -> list[Outcome]:
+        """Creates messages as an export saved them. Quotas of producer groups do not count."""
+        topic = await self._topics.get(topic_uid)
+        now_ms = self._access.clock.now_ms()
+        with self._metrics.command("import", topic.name):
+            return await self._access.call(
+                "restore",
+                lambda store: store.restore(topic_uid, messages, now_ms=now_ms),
+                topic=topic.name,
+                changes=True,
+            )
+
+    async def read(self, command: str, topic_uid: int, read: Callable[[Store], Result]) -> Result:
+        """A read of other modules; `command` names it in the metrics."""
+        return await self._read(command, topic_uid, read)
 
     async def _read(
         self,

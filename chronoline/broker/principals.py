@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from chronoline.broker.topics import Topics
 
 
+_SEARCHED = 1_000
+"""The items of a page that is searched for those that a principal may see."""
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """A client that was let in."""
@@ -85,11 +89,20 @@ def check_look(principal: Principal, topic: str) -> None:
         principal.check(RightKind.OBSERVE, topic)
 
 
+def check_browse(principal: Principal, topic: str, group: str) -> None:
+    """Raises `Forbidden` for a principal that may not list the messages of a group; empty means of all."""
+    if not (group and principal.may(RightKind.PRODUCE, topic, group)):
+        principal.check(RightKind.OBSERVE, topic)
+
+
 def may_see(principal: Principal, topic: str, message: Message) -> bool:
     """Whether a principal may see that this message is there, and everything of it but its body."""
-    return principal.may(RightKind.OBSERVE, topic) or principal.may(
-        RightKind.PRODUCE, topic, message.producer_group
-    )
+    return may_see_group(principal, topic, message.producer_group)
+
+
+def may_see_group(principal: Principal, topic: str, group: str) -> bool:
+    """Whether a principal may see the messages of a producer group."""
+    return principal.may(RightKind.OBSERVE, topic) or principal.may(RightKind.PRODUCE, topic, group)
 
 
 def check_actor(principal: Principal, topic: str, actor: Actor) -> None:
@@ -112,10 +125,11 @@ async def visible_letters(
     """
     check_look(principal, topic.name)
     found: list[DeadLetter] = []
+    size = limit if principal.may(RightKind.OBSERVE, topic.name) else max(limit, _SEARCHED)
     while len(found) < limit:
-        page = await carrier.dead_letters(topic.uid, after=after, limit=limit)
+        page = await carrier.dead_letters(topic.uid, after=after, limit=size)
         found += (each for each in page if may_see(principal, topic.name, each.message))
-        if len(page) < limit:
+        if len(page) < size:
             break
         after = page[-1]
     return found[:limit]
@@ -181,8 +195,9 @@ async def visible_schedules(
 ) -> list[ShownSchedule]:
     """A page of the schedules that a principal may see. A page with fewer than the limit is the last."""
     found: list[ShownSchedule] = []
+    size = limit if principal.may(RightKind.OBSERVE) else max(limit, _SEARCHED)
     while len(found) < limit:
-        page = await schedules.page(topic_uid=topic_uid, after=after, limit=limit)
+        page = await schedules.page(topic_uid=topic_uid, after=after, limit=size)
         for each in page:
             try:
                 topic = await topics.get(each.topic_uid)
@@ -190,7 +205,7 @@ async def visible_schedules(
                 continue
             if may_see_schedule(principal, each, topic.name):
                 found.append(ShownSchedule(each, topic, ()))
-        if len(page) < limit:
+        if len(page) < size:
             break
         after = page[-1].name
     return found[:limit]

@@ -77,6 +77,10 @@ _COMMANDS = {
         for each, traits in TRAITS.items()
         if traits.role is Role.OWNER
     },
+    "list": _ours("browse", "list_messages", _BASE, _MESSAGES),
+    "bulk": _ours("bulk", "app", _BASE, _MESSAGES),
+    "export": _ours("transfer", "export", _BASE, _MESSAGES),
+    "import": _ours("transfer", "import_file", _BASE, _MESSAGES),
     "forecast": _ours("forecast", "forecast", _BASE, _MESSAGES),
     "dead": _ours("dead", "app", _BASE, _MESSAGES),
     "schedule": _ours("schedules", "app", _BASE, _MESSAGES),

@@ -56,6 +56,7 @@ from chronoline.runtime.signals import exit_on_sigterm
 from chronoline.runtime.timestamps import show_moment, to_ms
 
 if TYPE_CHECKING:
+    from chronoline.client.administration import MessageState
     from chronoline.client.aio import Outcomes, ToSend
     from chronoline.client.messages import Message
     from chronoline.client.outcomes import Outcome
@@ -341,30 +342,61 @@ def show(
 
     chronoline show reminders ada-1
     chronoline show reminders ada-1 --body
+
+    Of a message that was delivered, cancelled or is dead it says that, for as
+    long as the topic keeps it (its dedupe time).
     """
     with broker.client(group=group) as client:
-        message = client.lookup(topic, message_id)
-        if message is None:
+        found = client.state(topic, message_id)
+        if found is None:
             raise ChronolineError(
-                f"there is no message {message_id!r} on topic {topic!r}: it was never sent, or was acked or "
-                f"cancelled, or it is dead (`chronoline dead list {topic}`)"
+                f"nothing is known of message {message_id!r} on topic {topic!r}: it was never sent, or "
+                "it was acked or cancelled longer ago than the topic's dedupe time"
             )
+        if body and found.state in ("delivered", "cancelled"):
+            raise ChronolineError(f"message {message_id!r} {_fate(found)}; its body is gone")
         content = client.body(topic, message_id) if body else None
-    if body and as_json:
-        print(json.dumps({**_as_json(message), "body": json_bytes(content)}, indent=2))
-    elif body:
+    message = found.message
+    if body and not as_json:
         sys.stdout.buffer.write(content or b"")
         sys.stdout.flush()
     elif as_json:
-        print(json.dumps(_as_json(message), indent=2))
+        shown = _fate_json(found) if message is None else message_json(message)
+        print(json.dumps({**shown, "body": json_bytes(content)} if body else shown, indent=2))
+    elif message is None:
+        print(f"message {printable(message_id)!r} {_fate(found)}")
     else:
         Console().print(_table(message))
 
 
-def _as_json(message: Message) -> dict[str, Any]:
+def _fate(found: MessageState) -> str:
+    """The state of a message that is not on its timeline any more."""
+    if found.died is not None:
+        why = f": {printable(found.reason)}" if found.reason else ""
+        return (
+            f"is dead since {show_moment(found.died)}{why}; `chronoline dead redrive` puts it back"
+        )
+    by = f" to {printable(found.consumer)}" if found.consumer else ""
+    until = "" if found.until is None else f"; its id is taken until {show_moment(found.until)}"
+    return f"was {found.state}{by}{until}"
+
+
+def _fate_json(found: MessageState) -> dict[str, Any]:
+    return {
+        "id": found.id,
+        "status": found.state,
+        "group": found.producer_group,
+        "consumer": found.consumer or None,
+        "until": None if found.until is None else show_moment(found.until),
+        "died": None if found.died is None else show_moment(found.died),
+        "reason": found.reason or None,
+    }
+
+
+def message_json(message: Message) -> dict[str, Any]:
     return {
         "id": message.id,
-        "status": _status(message),
+        "status": message_status(message),
         "due": show_moment(message.due),
         "ts": show_moment(message.ts),
         "group": message.producer_group,
@@ -378,13 +410,13 @@ def _as_json(message: Message) -> dict[str, Any]:
     }
 
 
-def _status(message: Message) -> Status:
+def message_status(message: Message) -> Status:
     """By this machine's clock; the broker's decides."""
     return status_of(to_ms(message.ts), message.lock_consumer is not None, SystemClock().now_ms())
 
 
 def _table(message: Message) -> Table:
-    status = _status(message)
+    status = message_status(message)
     rows = [("status", str(status)), ("due", show_moment(message.due))]
     if status is Status.PROCESSING:
         rows.append(("lease", f"of {message.lock_consumer}, until {show_moment(message.ts)}"))

@@ -213,7 +213,8 @@ def sharing(
 ) -> Callable[[Callable[Concatenate[Made, Given], None]], Command]:
     """A decorator that gives a command the options of `make`, after its own.
 
-    The command's first argument is the value that `make` returns.
+    The command's first argument is the value that `make` returns. Several of them can stand above one
+    command, which gets the value of the lowest first.
     """
     shared = inspect.signature(make, eval_str=True).parameters
 
@@ -222,9 +223,9 @@ def sharing(
         _, *own = signature.parameters.values()
 
         @functools.wraps(command)
-        def run(**given: Any) -> None:
+        def run(*others: Any, **given: Any) -> None:
             made = make(**{name: given.pop(name) for name in shared})
-            command(made, **given)  # type: ignore[call-arg]  # by name, as typer calls
+            command(made, *others, **given)
 
         by_name = inspect.Parameter.KEYWORD_ONLY
         parameters = [each.replace(kind=by_name) for each in (*own, *shared.values())]

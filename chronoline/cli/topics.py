@@ -13,6 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from chronoline.cli.broker import Broker, asks_a_broker
+from chronoline.cli.bulk import purge
 from chronoline.cli.cluster import served_table
 from chronoline.cli.options import AsJson, Yes, confirm
 from chronoline.cli.output import count_of, print_table, printable
@@ -46,6 +47,7 @@ _DEFAULT = TopicSettings()
 app.command()(pause)
 app.command()(resume)
 app.command("set")(set_settings)
+app.command()(purge)
 
 
 @app.command()

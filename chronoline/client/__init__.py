@@ -17,6 +17,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from chronoline.client.administration import (
+        BulkResult,
+        MessagePage,
+        MessageState,
+        Selection,
+    )
     from chronoline.client.aio import AsyncClient
     from chronoline.client.cluster import Cluster
     from chronoline.client.leases import AsyncLease
@@ -25,12 +31,13 @@ if TYPE_CHECKING:
     from chronoline.client.schedules import Schedule
     from chronoline.client.sync import Client, Lease
     from chronoline.client.tls import Tls
-    from chronoline.client.topics import Topic, TopicSettings
+    from chronoline.client.topics import Pause, Topic, TopicSettings
     from chronoline.client.worker import Retry, Worker
 
 __all__ = [
     "AsyncClient",
     "AsyncLease",
+    "BulkResult",
     "Client",
     "Cluster",
     "DeadLetter",
@@ -38,10 +45,14 @@ __all__ = [
     "Headers",
     "Lease",
     "Message",
+    "MessagePage",
+    "MessageState",
     "Outcome",
     "Outcomes",
+    "Pause",
     "Retry",
     "Schedule",
+    "Selection",
     "Tls",
     "ToSend",
     "Topic",
@@ -52,6 +63,7 @@ __all__ = [
 _PLACES = {
     "AsyncClient": "aio",
     "AsyncLease": "leases",
+    "BulkResult": "administration",
     "Client": "sync",
     "Cluster": "cluster",
     "DeadLetter": "messages",
@@ -59,11 +71,15 @@ _PLACES = {
     "Headers": "messages",
     "Lease": "sync",
     "Message": "messages",
+    "MessagePage": "administration",
+    "MessageState": "administration",
     "Outcome": "outcomes",
     "Outcomes": "outcomes",
+    "Pause": "topics",
     "Retry": "worker",
     "Schedule": "schedules",
     "Tls": "tls",
+    "Selection": "administration",
     "ToSend": "messages",
     "Topic": "topics",
     "TopicSettings": "topics",

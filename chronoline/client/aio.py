@@ -12,6 +12,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from chronoline.client.administration import (
+    ALL_MESSAGES,
+    KINDS,
+    BulkResult,
+    MessagePage,
+    MessageState,
+    Progress,
+    Selection,
+)
 from chronoline.client.brokers import Brokers
 from chronoline.client.cluster import Cluster
 from chronoline.client.consumer_stream import ConsumerStream
@@ -37,7 +46,7 @@ from chronoline.client.topics import Topic, TopicSettings, settings_in_ms
 from chronoline.core.change import Change
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.limits import id_problem, name_problem
-from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After
+from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After, SavedMessage
 from chronoline.core.outcome import raise_for_refused
 from chronoline.core.permissions import Operation
 from chronoline.core.schedule import CatchUpRule, check_schedule, check_schedule_name
@@ -46,7 +55,13 @@ from chronoline.runtime.bounded_cache import BoundedCache
 from chronoline.runtime.tasks import TaskSet
 from chronoline.runtime.timestamps import to_ms
 from chronoline.runtime.traces import TraceStep, span_of
-from chronoline.wire.codec import schedule_to_wire, settings_to_wire, topic_from_wire
+from chronoline.wire.codec import (
+    saved_from_wire,
+    saved_to_wire,
+    schedule_to_wire,
+    settings_to_wire,
+    topic_from_wire,
+)
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 if TYPE_CHECKING:
@@ -166,6 +181,10 @@ class AsyncClient:
         """The brokers with their health and load, and the consumers of all topics with their buckets."""
         found = await self._ask("Overseer/Info", pb.InfoRequest(), pb.Cluster)
         return Cluster.from_wire(found)
+
+    async def info(self) -> Cluster:
+        """The brokers with version, health and problems, and all consumers: what `GET /v1/info` shows."""
+        return await self.cluster()
 
     async def delete_topic(self, name: str) -> bool:
         """Deletes a topic and everything on it; false if it was deleted already."""
@@ -515,6 +534,132 @@ class AsyncClient:
         check_schedule_name(name)
         asked = pb.ScheduleRef(name=name)
         return Schedule.from_wire(await self._ask(f"Schedules/{method}", asked, pb.Schedule))
+
+    # Administration
+
+    async def list_messages(
+        self, topic: str, where: Selection = ALL_MESSAGES, *, limit: int = 100, after: str = ""
+    ) -> MessagePage:
+        """A page of the messages of a selection, without their bodies.
+
+        They come by position; with a group or a holder by id, with a prefix alone by bucket and id. `after`
+        is the `next` of the page before.
+        """
+        check_count("limit", limit)
+        asked = where.to_wire()
+        found = await self._ask_of(
+            topic,
+            "Carrier/List",
+            lambda uid: pb.ListRequest(topic_uid=uid, filter=asked, limit=limit, after=after),
+            pb.MessagePage,
+        )
+        return MessagePage.from_wire(found)
+
+    async def state(self, topic: str, id: str) -> MessageState | None:
+        """The state of a message: waiting, leased, delivered, cancelled or dead.
+
+        None if nothing is known of it, or not any more: what was deleted is kept for the topic's `dedupe`.
+        """
+        _checked_ids([id])
+        found = await self._ask_of(
+            topic,
+            "Carrier/States",
+            lambda uid: pb.LookupRequest(topic_uid=uid, ids=[id]),
+            pb.MessageStates,
+        )
+        return next((MessageState.from_wire(each) for each in found.states), None)
+
+    async def change_matching(
+        self,
+        topic: str,
+        operation: str,
+        where: Selection = ALL_MESSAGES,
+        *,
+        due: datetime | None = None,
+        delay: Delay | None = None,
+        dry_run: bool = False,
+        after: str = "",
+        progress: Progress | None = None,
+    ) -> BulkResult:
+        """Cancels, reschedules, redrives or discards all messages of a selection, in bounded batches.
+
+        `operation` is `cancel` or `reschedule`, or, of dead letters, `redrive` or `discard`. Messages under a
+        live lease are left alone. `progress` gets the result so far after each batch; if it raises, or the
+        call is cancelled, what was done stays done, and `after=result.next` goes on from there. With
+        `dry_run` nothing is changed. Without a producer group in the selection it takes the right to
+        administer the topic.
+        """
+        if operation not in KINDS:
+            raise InvalidInput(f"operation must be one of {', '.join(KINDS)}, not {operation!r}")
+        known = await self.topic(topic)
+        result = BulkResult(next=after)
+        at = None if due is None and delay is None else when(due, delay)
+        asked = pb.ChangeMatchingRequest(
+            topic_uid=known.uid, kind=KINDS[operation], filter=where.to_wire(), dry_run=dry_run
+        )
+        if isinstance(at, After):
+            asked.delay_ms = at.delay_ms
+        elif at is not None:
+            asked.due_ms = at
+        while True:
+            asked.after = result.next
+            # A topic of that name that was made meanwhile is another: nothing of it is changed.
+            batch = await self._ask("Carrier/ChangeMatching", asked, pb.ChangedBatch)
+            result = result.plus(batch)
+            if asked.WhichOneof("when") == "delay_ms":
+                asked.due_ms = batch.due_ms
+            if progress is not None:
+                progress(result)
+            if not result.next:
+                return result
+
+    async def purge_topic(
+        self, topic: str, *, dead_letters: bool = False, progress: Progress | None = None
+    ) -> BulkResult:
+        """Removes all messages of a topic that no consumer holds, and keeps the topic.
+
+        With `dead_letters` it removes these too. Ids stay taken for the topic's `dedupe`, as after a cancel.
+        """
+        result = await self.change_matching(topic, "cancel", progress=progress)
+        if not dead_letters:
+            return result
+        letters = await self.change_matching(topic, "discard", progress=progress)
+        return replace(
+            result,
+            looked=result.looked + letters.looked,
+            matched=result.matched + letters.matched,
+            done=result.done + letters.done,
+        )
+
+    async def export_page(
+        self, topic: str, *, dead_letters: bool = False, after: str = ""
+    ) -> tuple[list[SavedMessage], str]:
+        """Some messages of a topic with everything that can be imported, and the `after` of the next page.
+
+        That is empty at the end. It takes the right to administer the topic.
+        """
+        found = await self._ask_of(
+            topic,
+            "Carrier/Export",
+            lambda uid: pb.ExportRequest(topic_uid=uid, dead_letters=dead_letters, after=after),
+            pb.ExportPage,
+        )
+        return [saved_from_wire(each) for each in found.messages], found.next
+
+    async def import_messages(self, topic: str, messages: Sequence[SavedMessage]) -> Outcomes:
+        """Creates messages and dead letters as an export saved them, in one transaction.
+
+        An id that is taken is refused as `exists`, so an import can be repeated. It takes the right to
+        administer the topic. At most 500 messages, and 4 MiB, are a good batch.
+        """
+        saved = [saved_to_wire(each) for each in messages]
+        found = await self._ask_of(
+            topic,
+            "Carrier/Import",
+            lambda uid: pb.ImportRequest(topic_uid=uid, messages=saved),
+            pb.Outcomes,
+        )
+        return Outcomes(outcomes_from_wire(found.outcomes))
 
     # Consuming
 

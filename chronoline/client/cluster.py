@@ -82,6 +82,14 @@ class Subscriber:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerProblem:
+    """A reason why a broker is degraded, or not ready."""
+
+    type: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """The brokers and the consumers of a cluster, as one broker sees them."""
 
@@ -91,6 +99,10 @@ class Cluster:
     subscribers: list[Subscriber]
     coordination_problem: str
     """Why other brokers may have changed since; empty while the coordination service answers."""
+    store_problem: str = ""
+    """Why the store does not answer; empty while it does."""
+    degradations: tuple[BrokerProblem, ...] = ()
+    """The problems of the broker that answers."""
 
     @classmethod
     def from_wire(cls, wire: pb.Cluster) -> Self:
@@ -99,4 +111,8 @@ class Cluster:
             brokers=[ClusterBroker.from_wire(each) for each in wire.brokers],
             subscribers=[Subscriber.from_wire(each) for each in wire.subscribers],
             coordination_problem=wire.coordination_problem,
+            store_problem=wire.store_problem,
+            degradations=tuple(
+                BrokerProblem(type=each.type, reason=each.reason) for each in wire.degradations
+            ),
         )

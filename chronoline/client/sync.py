@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from chronoline.client.administration import (
+    ALL_MESSAGES,
+    BulkResult,
+    MessagePage,
+    MessageState,
+    Progress,
+    Selection,
+)
 from chronoline.client.aio import DEFAULT_PREFETCH, DEFAULT_TIMEOUT_S, AsyncClient
 from chronoline.client.cluster import Cluster
 from chronoline.client.event_loop import Home, run_in
@@ -18,7 +26,7 @@ from chronoline.client.schedules import Schedule
 from chronoline.client.times import Delay
 from chronoline.client.tls import Tls
 from chronoline.client.topics import Topic, TopicSettings
-from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header
+from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header, SavedMessage
 from chronoline.runtime.service import Closable
 
 if TYPE_CHECKING:
@@ -237,6 +245,10 @@ class Client(Closable):
         """The brokers with their health and load, and the consumers of all topics with their buckets."""
         return self._run(self._inner.cluster())
 
+    def info(self) -> Cluster:
+        """The brokers with version, health and problems, and all consumers: what `GET /v1/info` shows."""
+        return self._run(self._inner.info())
+
     def delete_topic(self, name: str) -> bool:
         """Deletes a topic and everything on it; false if it was deleted already."""
         return self._run(self._inner.delete_topic(name))
@@ -436,6 +448,84 @@ class Client(Closable):
     def delete_schedule(self, name: str) -> bool:
         """Deletes a schedule, and cancels as `pause_schedule` does; false if there is none."""
         return self._run(self._inner.delete_schedule(name))
+
+    def list_messages(
+        self, topic: str, where: Selection = ALL_MESSAGES, *, limit: int = 100, after: str = ""
+    ) -> MessagePage:
+        """A page of the messages of a selection, without their bodies.
+
+        They come by position; with a group or a holder by id, with a prefix alone by bucket and id. `after`
+        is the `next` of the page before.
+        """
+        return self._run(self._inner.list_messages(topic, where, limit=limit, after=after))
+
+    def state(self, topic: str, id: str) -> MessageState | None:
+        """The state of a message: waiting, leased, delivered, cancelled or dead.
+
+        None if nothing is known of it, or not any more: what was deleted is kept for the topic's `dedupe`.
+        """
+        return self._run(self._inner.state(topic, id))
+
+    def change_matching(
+        self,
+        topic: str,
+        operation: str,
+        where: Selection = ALL_MESSAGES,
+        *,
+        due: datetime | None = None,
+        delay: Delay | None = None,
+        dry_run: bool = False,
+        after: str = "",
+        progress: Progress | None = None,
+    ) -> BulkResult:
+        """Cancels, reschedules, redrives or discards all messages of a selection, in bounded batches.
+
+        `operation` is `cancel` or `reschedule`, or, of dead letters, `redrive` or `discard`. Messages under a
+        live lease are left alone. `progress` gets the result so far after each batch; if it raises, or the
+        call is cancelled, what was done stays done, and `after=result.next` goes on from there. With
+        `dry_run` nothing is changed. Without a producer group in the selection it takes the right to
+        administer the topic.
+        """
+        return self._run(
+            self._inner.change_matching(
+                topic,
+                operation,
+                where,
+                due=due,
+                delay=delay,
+                dry_run=dry_run,
+                after=after,
+                progress=progress,
+            )
+        )
+
+    def purge_topic(
+        self, topic: str, *, dead_letters: bool = False, progress: Progress | None = None
+    ) -> BulkResult:
+        """Removes all messages of a topic that no consumer holds, and keeps the topic.
+
+        With `dead_letters` it removes these too. Ids stay taken for the topic's `dedupe`, as after a cancel.
+        """
+        return self._run(
+            self._inner.purge_topic(topic, dead_letters=dead_letters, progress=progress)
+        )
+
+    def export_page(
+        self, topic: str, *, dead_letters: bool = False, after: str = ""
+    ) -> tuple[list[SavedMessage], str]:
+        """Some messages of a topic with everything that can be imported, and the `after` of the next page.
+
+        That is empty at the end. It takes the right to administer the topic.
+        """
+        return self._run(self._inner.export_page(topic, dead_letters=dead_letters, after=after))
+
+    def import_messages(self, topic: str, messages: Sequence[SavedMessage]) -> Outcomes:
+        """Creates messages and dead letters as an export saved them, in one transaction.
+
+        An id that is taken is refused as `exists`, so an import can be repeated. It takes the right to
+        administer the topic. At most 500 messages, and 4 MiB, are a good batch.
+        """
+        return self._run(self._inner.import_messages(topic, messages))
 
     def consume(
         self,

@@ -67,7 +67,7 @@ class Console:
             parts=edge.parts,
             door=edge.door,
             edge=edge,
-            sessions=BrowserSessions(time.monotonic),
+            sessions=BrowserSessions(time.monotonic, edge.parts.broker),
             traffic=self._traffic,
         )
         self._pages = Pages(self._context)
@@ -98,7 +98,7 @@ class Console:
         )
 
     def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
-        session = self._context.sessions.find(headers.get(b"cookie", b""))
+        session = self._context.sessions.find(headers.get(b"cookie", b""), uses=False)
         return b"" if session is None else session.authorization
 
     async def start(self) -> None:
@@ -147,7 +147,7 @@ class Console:
         return self._with_session(redirect(f"{CONSOLE}/"), sessions.open().id)
 
     def _with_session(self, response: Response, session_id: str) -> Response:
-        return with_cookie(response, session_id, secure=self._context.door.tls is not None)
+        return with_cookie(response, session_id, self._context)
 
 
 def _then(request: Request) -> str:
@@ -178,7 +178,6 @@ class _Frame:
         if session is None:
             session = sessions.open()
         scope[SESSION] = session
-        secure = self._context.door.tls is not None
 
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -187,7 +186,7 @@ class _Frame:
                     headers.setdefault(name.encode(), value.encode())
                 message["headers"] = list(headers.items())
                 if is_new and b"set-cookie" not in headers:
-                    carrier = with_cookie(Response(), session.id, secure=secure)
+                    carrier = with_cookie(Response(), session.id, self._context)
                     message["headers"].append(
                         (b"set-cookie", carrier.headers["set-cookie"].encode())
                     )

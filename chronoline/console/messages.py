@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -30,13 +31,17 @@ from chronoline.core.errors import ChronolineError, Refused
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Message
 from chronoline.core.permissions import Actor, Producer, System
 from chronoline.core.rights import RightKind
-from chronoline.core.status import status_of
+from chronoline.core.status import Status, status_of
 from chronoline.core.topic import Topic
 from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.timestamps import parse_when_ms
 
 _MOST_BODY_BYTES = 64 * 1024
 """The most of a body that a page shows."""
+_PAGE = 50
+_FILTERS = ("group", "consumer", "prefix", "from", "to", "status")
+_MOST_JSON_CHARACTERS = 8 * _MOST_BODY_BYTES
+_JSON = json.JSONEncoder(indent=2, ensure_ascii=False)
 _HEX_COLUMNS = 16
 _NOT_PLAIN = {
     each: "." for each in range(256) if not chr(each).isascii() or not chr(each).isprintable()
@@ -50,10 +55,12 @@ class MessagePages:
         self._pages = pages
         self._context = pages.context
         self._routes = pages.context.edge.message_routes
+        self._operator_routes = pages.context.edge.operator_routes
 
     def routes(self) -> list[Route]:
         every, one = "/topics/{topic}/messages", "/topics/{topic}/messages/{id}"
         return [
+            Route(every, self._list),
             Route(f"{every}/find", self._find),
             Route(f"{every}/send", self._send_page),
             Route(f"{every}/send", self.send_message, methods=["POST"]),
@@ -71,17 +78,41 @@ class MessagePages:
         wanted = request.query_params.get("id", "")
         return redirect(message_path(topic, wanted) if wanted else topic_path(topic))
 
+    async def _list(self, request: Request) -> Response:
+        """Messages by time, or by a group, a holder or the beginning of the id."""
+        topic, query = await self._pages.topic(request), request.query_params
+        given = {name: query.get(name, "").strip() for name in _FILTERS}
+        status = given["status"]
+        if status and status not in list(Status):
+            raise HTTPException(HTTPStatus.BAD_REQUEST, f"{status!r} is no status")
+        page = await self._operator_routes.list_messages(
+            principal=principal_of(request),
+            topic=topic.name,
+            producer_group=given["group"],
+            consumer=given["consumer"],
+            prefix=given["prefix"],
+            start=given["from"] or None,
+            end=given["to"] or None,
+            status=[status] if status else None,  # type: ignore[list-item]  # one of them
+            limit=_PAGE,
+            after=query.get("after", ""),
+        )
+        return self._pages.page(
+            request,
+            "messages.html",
+            topic=topic,
+            messages=page.messages,
+            given=given,
+            statuses=list(Status),
+            # The filters again, since a page of another selection begins elsewhere.
+            next=page.next and urlencode({**given, "after": page.next}),
+        )
+
     async def _show(self, request: Request) -> Response:
         topic, message_id = await self._pages.topic(request), path_name(request, "id")
         message = await self._look_up(request, topic, message_id)
         if message is None:
-            return self._pages.page(
-                request,
-                "message_gone.html",
-                status=HTTPStatus.NOT_FOUND,
-                topic=topic,
-                id=message_id,
-            )
+            return await self._show_state(request, topic, message_id)
         body, problem = await self._body(principal_of(request), topic, message)
         return self._pages.page(
             request,
@@ -96,6 +127,23 @@ class MessagePages:
             headers=[(name, show_text(value)) for name, value in message.headers],
             key=None if message.key is None else show_text(message.key),
             may_change=allows(request, RightKind.PRODUCE, topic.name, message.producer_group),
+        )
+
+    async def _show_state(self, request: Request, topic: Topic, message_id: str) -> Response:
+        """The fate of a message that is not on the timeline, while it is known."""
+        try:
+            known = await self._operator_routes.state(
+                principal=principal_of(request), topic=topic.name, id=message_id
+            )
+        except Refused:
+            known = None
+        return self._pages.page(
+            request,
+            "message_gone.html",
+            status=HTTPStatus.NOT_FOUND if known is None else HTTPStatus.OK,
+            topic=topic,
+            id=message_id,
+            known=known,
         )
 
     async def _look_up(self, request: Request, topic: Topic, message_id: str) -> Message | None:
@@ -262,10 +310,17 @@ def _as_text(data: bytes) -> str | None:
 
 
 def _as_json(data: bytes) -> str | None:
+    """Indented; None also for what the indents of a deep nesting would make much larger than it is."""
+    text, characters = [], 0
     try:
-        return json.dumps(json.loads(data), indent=2, ensure_ascii=False)
+        for part in _JSON.iterencode(json.loads(data)):
+            characters += len(part)
+            if characters > _MOST_JSON_CHARACTERS:
+                return None
+            text.append(part)
     except (ValueError, RecursionError):
         return None
+    return "".join(text)
 
 
 def _as_hex(data: bytes) -> str:

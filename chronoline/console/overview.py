@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -12,10 +12,15 @@ from starlette.routing import Route
 
 from chronoline.broker.cluster_info import BrokerInfo, cluster_info
 from chronoline.broker.http.auth import ASK_AGAIN, NOBODY
+from chronoline.broker.principals import Principal
 from chronoline.console.pages import Pages, allows, principal_of
+from chronoline.console.traffic import TrafficSample
+from chronoline.core.errors import ChronolineError, TooMuch
 from chronoline.core.rights import RightKind
 
 _MOST_TOPICS = 10
+_MOST_STREAMS = 100
+"""Streams of events at a time. Each of them keeps a connection, and there are others who need one."""
 
 
 class OverviewPages:
@@ -24,6 +29,7 @@ class OverviewPages:
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
         self._context = pages.context
+        self._streams = 0
 
     def routes(self) -> list[Route]:
         return [Route("/", self._overview), Route("/live", self._live)]
@@ -49,27 +55,40 @@ class OverviewPages:
 
     async def _live(self, request: Request) -> Response:
         """Server-sent events: one sample of the traffic a second, and the problems of the node."""
-        return StreamingResponse(self._events(request), media_type="text/event-stream")
+        if self._streams >= _MOST_STREAMS:
+            raise TooMuch(f"{self._streams} open pages follow this node already")
+        return StreamingResponse(
+            self._events(request.scope[ASK_AGAIN]), media_type="text/event-stream"
+        )
 
-    async def _events(self, request: Request) -> AsyncIterator[str]:
-        yield "retry: 2000\n\n"
-        while (sample := await self._context.traffic.wait()) is not None:
-            if request.scope[ASK_AGAIN]() is NOBODY:  # its token was revoked, or has expired
-                return
-            degradation = self._context.parts.degradation
-            event: dict[str, Any] = {
-                "sample": sample.to_json(),
-                "held": sum(
-                    len(each.outstanding) for each in self._context.parts.loaders.subscriptions
-                ),
-                "consumers": len(self._context.parts.loaders.subscriptions),
-                "problems": [
-                    {"type": each.type.value, "reason": each.reason, "ready": ready}
-                    for ready, found in ((False, degradation.current), (True, degradation.notices))
-                    for each in found
-                ],
-            }
-            yield f"data: {json.dumps(event)}\n\n"
+    async def _events(self, ask: Callable[[], Principal]) -> AsyncIterator[str]:
+        self._streams += 1
+        try:
+            yield "retry: 2000\n\n"
+            while (sample := await self._context.traffic.wait()) is not None:
+                # The token may have been revoked or have expired, or the session have ended.
+                if ask() is NOBODY:
+                    yield "event: signed-out\ndata:\n\n"
+                    break
+                yield f"data: {json.dumps(self._event(sample))}\n\n"
+        except ChronolineError:
+            pass  # whether it may go on is not known: the browser asks again
+        finally:
+            self._streams -= 1
+
+    def _event(self, sample: TrafficSample) -> dict[str, Any]:
+        degradation = self._context.parts.degradation
+        subscriptions = self._context.parts.loaders.subscriptions
+        return {
+            "sample": sample.to_json(),
+            "held": sum(len(each.outstanding) for each in subscriptions),
+            "consumers": len(subscriptions),
+            "problems": [
+                {"type": each.type.value, "reason": each.reason, "ready": ready}
+                for ready, found in ((False, degradation.current), (True, degradation.notices))
+                for each in found
+            ],
+        }
 
 
 def _row(info: BrokerInfo) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from chronoline.broker.http.auth import NOBODY, PRINCIPAL
 from chronoline.broker.http.console_mount import CONSOLE, Edge
 from chronoline.broker.http.problems import problem_of
 from chronoline.broker.principals import Principal
-from chronoline.console.sessions import COOKIE, BrowserSession, BrowserSessions
+from chronoline.console.sessions import BrowserSession, BrowserSessions
 from chronoline.console.traffic import Traffic
 from chronoline.core.errors import ChronolineError, OutcomeUnknown
 from chronoline.core.rights import RightKind
@@ -44,6 +45,11 @@ SECURITY_HEADERS = {
 }
 _SECRET_FIELD = "form_secret"
 _MOST_FIELDS = 100
+_MOST_FORM_BYTES = 1024 * 1024
+_MOST_SIGN_IN_BYTES = 16 * 1024
+"""The most bytes of a form of a browser that has not signed in."""
+_QUICK_BYTES = 16 * 1024
+"""Larger forms are read in a thread: each escaped character takes as long as a microsecond."""
 _MOST_DIGITS = 18
 _MOST_UNITS = 2
 _SECOND_MS = 1_000
@@ -167,10 +173,14 @@ def path_name(request: Request, name: str) -> str:
 
 async def form_of(request: Request) -> Mapping[str, str]:
     """The fields of a form that this session was given. Empty ones are left out."""
+    body = await _form_body(
+        request, _MOST_SIGN_IN_BYTES if is_nobody(request) else _MOST_FORM_BYTES
+    )
     try:
-        fields = parse_qs(
-            (await request.body()).decode(), strict_parsing=False, max_num_fields=_MOST_FIELDS
-        )
+        if len(body) <= _QUICK_BYTES:
+            fields = _parsed(body)
+        else:
+            fields = await asyncio.to_thread(_parsed, body)
     except ValueError:
         raise HTTPException(HTTPStatus.BAD_REQUEST, "the form cannot be read") from None
     form = {name: values[-1] for name, values in fields.items()}
@@ -180,6 +190,24 @@ async def form_of(request: Request) -> Mapping[str, str]:
             "the form is from another session: go back, reload the page, and send it again",
         )
     return form
+
+
+async def _form_body(request: Request, most_bytes: int) -> bytes:
+    """The body of a form. A larger one is refused before the rest of it is read."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most_bytes:
+            raise HTTPException(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"the form has more than {most_bytes} bytes: send larger messages by a program",
+            )
+    return bytes(body)
+
+
+def _parsed(body: bytes) -> dict[str, list[str]]:
+    """Raises `ValueError`."""
+    return parse_qs(body.decode(), strict_parsing=False, max_num_fields=_MOST_FIELDS)
 
 
 def whole_parameter(request: Request, name: str, default: int, *, least: int = 1) -> int:
@@ -223,9 +251,14 @@ async def act(
     return redirect(if_not or then)
 
 
-def with_cookie(response: Response, session_id: str, *, secure: bool) -> Response:
+def with_cookie(response: Response, session_id: str, context: ConsoleContext) -> Response:
     response.set_cookie(
-        COOKIE, session_id, path=CONSOLE, httponly=True, samesite="strict", secure=secure
+        context.sessions.cookie,
+        session_id,
+        path=CONSOLE,
+        httponly=True,
+        samesite="strict",
+        secure=context.door.tls is not None,
     )
     return response
 

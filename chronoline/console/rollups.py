@@ -18,6 +18,8 @@ from chronoline.runtime.bounded_cache import BoundedCache
 
 Value = TypeVar("Value")
 _MOST = 1_000
+_MOST_COUNTING = 16
+"""Counts under way at a time: a page can ask for any range, and need not wait."""
 _PATIENCE_S = 0.3
 """The longest time for which a page waits for a count."""
 _LEAST_AGE_S = 1.0
@@ -60,6 +62,8 @@ class Rollups(Generic[Value]):
         if known is not None and not known.is_due(self._now_s()):
             return known
         task = self._counting.get(key)
+        if task is None and len(self._counting) >= _MOST_COUNTING:
+            return known
         if task is None:
             task = asyncio.create_task(self._count(key, count), name="console: counting")
             task.add_done_callback(_look_at)

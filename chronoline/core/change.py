@@ -30,7 +30,7 @@ class Change(NamedTuple):
     name: str
     """The consumer, or the producer group, that asks for it; empty for the system."""
     version: int = 0
-    """The version of the lease."""
+    """The version of the lease. An owner's change may name the version that was looked at; 0 is any."""
     to: LeaseTime = 0
     """The new time: UTC ms, or relative to the write."""
     until: int = 0

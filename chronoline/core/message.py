@@ -67,6 +67,23 @@ class Message:
     key: bytes | None
     headers: tuple[Header, ...]
 
+    @classmethod
+    def place(cls, message_id: str, ts: int = 0, bucket: int = 0) -> Self:
+        """A place among messages, for `Store.scan(after=…)`."""
+        return cls(
+            id=message_id,
+            ts=ts,
+            due=0,
+            bucket=bucket,
+            producer_group="",
+            lock_consumer=None,
+            version=0,
+            attempts=0,
+            expires=None,
+            key=None,
+            headers=(),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
@@ -121,6 +138,28 @@ class LeasedMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SavedMessage:
+    """A message or a dead letter with everything that is kept in an export. A lease is not part of it."""
+
+    id: str
+    due: int
+    expires: int | None
+    attempts: int
+    producer_group: str
+    key: bytes | None
+    headers: tuple[Header, ...]
+    body: bytes | None
+    reason: str = ""
+    """Why a dead letter died; empty for a message."""
+    died: int = 0
+
+    @property
+    def content_bytes(self) -> int:
+        """The size of body, key and headers."""
+        return content_bytes(self.body, self.key, self.headers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
     """A message that could not be delivered, kept until it is put back or discarded."""
 
@@ -132,17 +171,4 @@ class DeadLetter:
     @classmethod
     def place(cls, message_id: str, died: int) -> Self:
         """A place in the list of dead letters, for `Store.dead_letters(after=…)`."""
-        message = Message(
-            id=message_id,
-            ts=0,
-            due=0,
-            bucket=0,
-            producer_group="",
-            lock_consumer=None,
-            version=0,
-            attempts=0,
-            expires=None,
-            key=None,
-            headers=(),
-        )
-        return cls(message=message, reason="", died=died)
+        return cls(message=Message.place(message_id), reason="", died=died)

@@ -140,7 +140,12 @@ def _matches(pattern: str, value: str | None) -> bool:
 
 @lru_cache(maxsize=10_000)
 def _regex(pattern: str) -> re.Pattern[str]:
-    return re.compile(".*".join(map(re.escape, pattern.split(_ANY))), re.DOTALL)
+    first, *others = map(re.escape, pattern.split(_ANY))
+    if not others:
+        return re.compile(first)
+    # Each part is matched at its first place and stays there: else a pattern of many stars fails after hours.
+    between = "".join(f"(?>.*?{each})" for each in others[:-1])
+    return re.compile(f"{first}{between}.*{others[-1]}", re.DOTALL)
 
 
 ALL_RIGHTS = Rights(Right(kind) for kind in RightKind)

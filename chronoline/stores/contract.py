@@ -40,10 +40,18 @@ from chronoline.core.change import (
     letter_changes,
     pair_changes,
 )
-from chronoline.core.message import DeadLetter, Lease, LeaseTime, Message, NewMessage
+from chronoline.core.message import (
+    DeadLetter,
+    Lease,
+    LeaseTime,
+    Message,
+    NewMessage,
+    SavedMessage,
+)
 from chronoline.core.outcome import Grant, Outcome
 from chronoline.core.permissions import Actor, Operation
 from chronoline.core.ranges import BucketRange
+from chronoline.core.status import Life
 from chronoline.core.topic import DEFAULT_SETTINGS, Topic, TopicSettings
 from chronoline.runtime.service import Closable
 from chronoline.stores.checks import check_name, check_time
@@ -141,6 +149,23 @@ class Notice:
     """Instead of a change of messages: the topic was paused or resumed, or its settings were changed."""
     schedules: bool = False
     """Instead of a change: a schedule was created or changed, and may be next."""
+
+
+class StoredRow(NamedTuple):
+    """The part of a row that the guards read."""
+
+    life: Life
+    ts: int
+    producer_group: str
+    lock_consumer: str | None
+    version: int
+    due: int
+    lock_session: str | None = None
+    """The session that was granted the last lease; it stays when that session gives the message back."""
+    digest: bytes | None = None
+    """Of the message, as its producer gave it; the mark keeps it."""
+    early_cancel: str | None = None
+    """Of a mark: the partition of the cancel that waits for its create until `ts`."""
 
 
 class Watch(Closable):
@@ -274,6 +299,16 @@ class Store(ScheduleStore, Closable):
 
         With `if_exists="replace"` the owner cancels the message that has the id and creates the new one in
         one step. Guard: own producer group and no live lease; and no mark of a message with the same digest.
+        """
+
+    @abstractmethod
+    def restore(
+        self, topic_uid: int, messages: Sequence[SavedMessage], *, now_ms: int
+    ) -> list[Outcome]:
+        """Creates messages and dead letters as an export saved them, all in one transaction.
+
+        Guard: the id is free, as for `create`. Attempts, the due, and reason and time of a death are those
+        that were saved. A repeated call answers `exists` and changes nothing.
         """
 
     def reschedule(
@@ -528,18 +563,47 @@ class Store(ScheduleStore, Closable):
         *,
         session: str | None = None,
         after: str = "",
+        first: str = "",
         limit: int,
     ) -> Page:
         """Messages that name this consumer, or one session of it, as their holder; lapsed leases included.
 
-        By id, beginning behind `after`: for the next page that is the last id of this one.
+        By id from `first` on, beginning behind `after`: for the next page that is the last id of this one.
         """
 
     @abstractmethod
     def select_owned(
-        self, topic_uid: int, producer_group: str, *, after: str = "", limit: int
+        self, topic_uid: int, producer_group: str, *, after: str = "", first: str = "", limit: int
     ) -> Page:
         """Messages of this producer group, by id, beginning behind `after` like `select_held`."""
+
+    @abstractmethod
+    def select_prefix(
+        self, topic_uid: int, prefix: str, *, after: tuple[int, str] | None = None, limit: int
+    ) -> Page:
+        """Messages whose id begins with this, by (bucket, id), beginning behind that of `after`.
+
+        No change moves a message in this order. With an empty prefix it reads the whole topic.
+        """
+
+    @abstractmethod
+    def select_between(
+        self,
+        topic_uid: int,
+        *,
+        start: int = 0,
+        end: int | None = None,
+        after: tuple[int, str] | None = None,
+        limit: int,
+    ) -> Page:
+        """Messages with `start <= ts < end` by (ts, id), beginning behind that of `after`.
+
+        For many messages `scan` costs less: it does not sort across the buckets.
+        """
+
+    @abstractmethod
+    def rows(self, topic_uid: int, ids: Sequence[str]) -> dict[str, StoredRow]:
+        """The rows under these ids: messages, dead letters, and the marks of deleted messages."""
 
     @abstractmethod
     def count_owned(self, topic_uid: int, producer_group: str, *, most: int) -> int:

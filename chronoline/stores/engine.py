@@ -17,9 +17,16 @@ from chronoline.core.expiry import DeathReason
 from chronoline.core.message import DeadLetter, Header, Message, NewMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.schedule import Schedule
-from chronoline.core.status import Life
 from chronoline.core.topic import Topic
-from chronoline.stores.contract import Capabilities, Counts, Notice, Recipient, Result, Watch
+from chronoline.stores.contract import (
+    Capabilities,
+    Counts,
+    Notice,
+    Recipient,
+    Result,
+    StoredRow,
+    Watch,
+)
 from chronoline.stores.inputs import InputAccount, InputClaim, Tally
 from chronoline.stores.members import Member
 from chronoline.stores.schedules import SchedulePlace
@@ -35,23 +42,6 @@ ChangedRows = Sequence[tuple[int, Change]]
 """Changes of one operation, each behind its bucket."""
 Partition = tuple[str, int]
 """A source and one of its partitions."""
-
-
-class StoredRow(NamedTuple):
-    """The part of a row that the guards read."""
-
-    life: Life
-    ts: int
-    producer_group: str
-    lock_consumer: str | None
-    version: int
-    due: int
-    lock_session: str | None = None
-    """The session that was granted the last lease; it stays when that session gives the message back."""
-    digest: bytes | None = None
-    """Of the message, as its producer gave it; the mark keeps it."""
-    early_cancel: str | None = None
-    """Of a mark: the partition of the cancel that waits for its create until `ts`."""
 
 
 class LeaseRequest(NamedTuple):
@@ -112,6 +102,17 @@ class Span(NamedTuple):
     now_ms: int
 
 
+class Ids(NamedTuple):
+    """A stretch of ids."""
+
+    after: str = ""
+    """They lie behind it."""
+    first: str = ""
+    """The first that they may be."""
+    end: str = ""
+    """They lie before it; only `select_keys` reads it."""
+
+
 class InputMove(NamedTuple):
     """The new position of a partition, and the records that it adds to the counts."""
 
@@ -126,6 +127,17 @@ class KeptLetter(NamedTuple):
     key: Key
     kept: Key
     header: Header
+
+
+class RestoredRow(NamedTuple):
+    """The history of a message that is restored."""
+
+    key: Key
+    due: int
+    attempts: int
+    death: str | None
+    """Why it died, of a dead letter."""
+    died: int
 
 
 class EarlyCancel(NamedTuple):
@@ -227,6 +239,11 @@ class Engine(Protocol[Connection]):
     ) -> None:
         """Sends messages that were just created to the dead letters."""
 
+    def restore(
+        self, connection: Connection | None, topic: Topic, rows: Sequence[RestoredRow]
+    ) -> None:
+        """Gives messages that were just created their saved history."""
+
     def keep_letters(
         self, connection: Connection | None, topic: Topic, letters: Sequence[KeptLetter]
     ) -> set[str]:
@@ -288,12 +305,17 @@ class Engine(Protocol[Connection]):
     ) -> list[Message]: ...
 
     def select_held(
-        self, topic: Topic, consumer: str, session: str | None, after: str, limit: int
+        self, topic: Topic, consumer: str, session: str | None, ids: Ids, limit: int
     ) -> list[Message]: ...
 
     def select_owned(
-        self, topic: Topic, producer_group: str, after: str, limit: int
+        self, topic: Topic, producer_group: str, ids: Ids, limit: int
     ) -> list[Message]: ...
+
+    def select_keys(
+        self, topic: Topic, buckets: BucketRange, ids: Ids, limit: int
+    ) -> list[Message]:
+        """Messages of some buckets by (bucket, id). `ids.after` holds in the first bucket alone."""
 
     def count_owned(self, topic: Topic, producer_group: str, most: int) -> int:
         """The number of a producer group's messages, `most` at most."""

@@ -24,7 +24,8 @@ from chronoline.core.permissions import (
 from chronoline.core.session import instance_of
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
-from chronoline.stores.engine import ChangedRows, LeaseRequest, StoredRow
+from chronoline.stores.contract import StoredRow
+from chronoline.stores.engine import ChangedRows, LeaseRequest
 
 NEEDS_TIME_AHEAD = changes_with(NewTime.AHEAD)
 SETS_TIME = NEEDS_TIME_AHEAD | changes_with(NewTime.ANY)
@@ -100,7 +101,9 @@ def explain(row: StoredRow | None, change: Change, now_ms: int) -> Refusal | Non
     refusal = refusal_of(operation, _actor_of(change), row, now_ms)
     if refusal is not None:
         return refusal
-    if operation in LEASE_OPERATIONS and row is not None and row.version != change.version:
+    # An owner may name the version that was looked at; a holder always names that of the lease.
+    names_version = operation in LEASE_OPERATIONS or change.version != 0
+    if names_version and row is not None and row.version != change.version:
         return Refusal.STALE
     if operation in NEEDS_TIME_AHEAD:
         # A lease that ended before the due would make the message available before it.

@@ -27,6 +27,7 @@ from chronoline.core.permissions import Operation
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
 from chronoline.stores.checks import check_whole
+from chronoline.stores.contract import StoredRow
 from chronoline.stores.engine import (
     EarlyCancel,
     Engine,
@@ -34,7 +35,6 @@ from chronoline.stores.engine import (
     KeptLetter,
     Key,
     Partition,
-    StoredRow,
 )
 from chronoline.stores.inputs import (
     KEPT_ID_HEADER,

@@ -19,6 +19,7 @@ from chronoline.core.topic import Pause, Topic, TopicSettings
 from chronoline.stores.engine import (
     Connection,
     Engine,
+    Ids,
     InputMove,
     LeaseRequest,
     Partition,
@@ -85,24 +86,26 @@ class SqlEngine(Engine[Connection]):
     # Pages
 
     def select_held(
-        self, topic: Topic, consumer: str, session: str | None, after: str, limit: int
+        self, topic: Topic, consumer: str, session: str | None, ids: Ids, limit: int
     ) -> list[Message]:
         values = {
             "topic": topic.uid,
             "consumer": consumer,
             "session": session,
-            "after": after,
+            "after": ids.after,
+            "first": ids.first,
             "limit": limit,
         }
         return [read_message(row) for row in self._read("select_held", values)]
 
     def select_owned(
-        self, topic: Topic, producer_group: str, after: str, limit: int
+        self, topic: Topic, producer_group: str, ids: Ids, limit: int
     ) -> list[Message]:
         values = {
             "topic": topic.uid,
             "producer_group": producer_group,
-            "after": after,
+            "after": ids.after,
+            "first": ids.first,
             "limit": limit,
         }
         return [read_message(row) for row in self._read("select_owned", values)]

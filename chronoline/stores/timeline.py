@@ -6,9 +6,11 @@ named reason, or done before. `stores.engine` is the contract of an engine.
 
 from __future__ import annotations
 
+import heapq
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from chronoline.core.change import (
@@ -19,14 +21,22 @@ from chronoline.core.change import (
     pair_changes,
 )
 from chronoline.core.errors import InvalidInput, OutcomeUnknown
-from chronoline.core.ids import bucket_of
-from chronoline.core.limits import MAX_RESERVE_AHEAD_MS, MAX_TIME_MS, MIN_LEASE_MS, id_problem
+from chronoline.core.filters import end_of_prefix
+from chronoline.core.ids import HASH_VALUES, bucket_of
+from chronoline.core.limits import (
+    MAX_RESERVE_AHEAD_MS,
+    MAX_TIME_MS,
+    MIN_LEASE_MS,
+    id_problem,
+    reason_problem,
+)
 from chronoline.core.message import (
     DeadLetter,
     Lease,
     LeasedMessage,
     Message,
     NewMessage,
+    SavedMessage,
 )
 from chronoline.core.outcome import Grant, Outcome, Refusal
 from chronoline.core.permissions import Actor, Operation, refusal_of
@@ -62,15 +72,17 @@ from chronoline.stores.contract import (
     Result,
     Returned,
     Store,
+    StoredRow,
     Watch,
 )
 from chronoline.stores.engine import (
     Engine,
+    Ids,
     Key,
     LeaseRequest,
+    RestoredRow,
     ResumeRequest,
     Span,
-    StoredRow,
     Taken,
 )
 from chronoline.stores.guards import explain_lease, refused
@@ -79,10 +91,11 @@ from chronoline.stores.intake import IntakeRun, check_intakes
 from chronoline.stores.members import FORGOTTEN_AFTER_MS, MAX_DETAILS_BYTES, Member
 from chronoline.stores.schedule_table import ScheduleTable
 from chronoline.stores.schedules import SchedulePlace, ScheduleStep, Stepped
-from chronoline.stores.stripes import cells_of
+from chronoline.stores.stripes import Cell, cells_of
 from chronoline.stores.topics import TopicCatalog
 from chronoline.stores.writer import Writer
 
+MAX_ATTEMPTS = 2**31 - 1
 _BEFORE_ALL = (0, "")
 """Before every (moment, id): ids are not empty."""
 _AFTER_ALL_MS = 1 << 62
@@ -198,6 +211,40 @@ class Timeline(Store):
         check_time("now_ms", now_ms)
         topic = self.topics.known(topic_uid, writer.connection, now_ms=now_ms)
         return writer.create(topic, messages, replace=if_exists == "replace", now_ms=now_ms)
+
+    def restore(
+        self, topic_uid: int, messages: Sequence[SavedMessage], *, now_ms: int
+    ) -> list[Outcome]:
+        check_batch(messages, now_ms)
+        for each in messages:
+            _check_saved(each)
+        topic = self.topics.known(topic_uid, now_ms=now_ms)
+        notices: list[Notice] = []
+
+        def work(connection: Any) -> list[Outcome]:
+            notices.clear()  # of an attempt that the database gave up
+            writer = Writer(self.engine, self.topics, connection, announce=notices.append)
+            new = [_new_of(each) for each in messages]
+            outcomes = writer.create(topic, new, replace=False, now_ms=now_ms)
+            rows = [
+                _restored(topic, each)
+                for each, outcome in zip(messages, outcomes, strict=True)
+                if outcome.done
+            ]
+            if rows:
+                self.engine.restore(connection, topic, rows)
+            return outcomes
+
+        if not messages:
+            return []
+        try:
+            outcomes = self.engine.transact(work)
+        except OutcomeUnknown:
+            self.engine.announce(None, Notice())  # it may be done: sleepers have to look
+            raise
+        for notice in notices:
+            self.engine.announce(None, notice)
+        return outcomes
 
     def apply(
         self, topic_uid: int, changes: Sequence[Change], *, again: bool = False, now_ms: int
@@ -382,23 +429,77 @@ class Timeline(Store):
         *,
         session: str | None = None,
         after: str = "",
+        first: str = "",
         limit: int,
     ) -> Page:
         check_name("consumer", consumer)
         check_session(session or "")
-        check_after(after)
+        ids = _ids(after, first)
         check_limit(limit)
         topic = self.topics.get(topic_uid)
-        return _page(self.engine.select_held(topic, consumer, session, after, limit + 1), limit)
+        return _page(self.engine.select_held(topic, consumer, session, ids, limit + 1), limit)
 
     def select_owned(
-        self, topic_uid: int, producer_group: str, *, after: str = "", limit: int
+        self, topic_uid: int, producer_group: str, *, after: str = "", first: str = "", limit: int
     ) -> Page:
         check_name("producer group", producer_group)
-        check_after(after)
+        ids = _ids(after, first)
         check_limit(limit)
         topic = self.topics.get(topic_uid)
-        return _page(self.engine.select_owned(topic, producer_group, after, limit + 1), limit)
+        return _page(self.engine.select_owned(topic, producer_group, ids, limit + 1), limit)
+
+    def select_prefix(
+        self, topic_uid: int, prefix: str, *, after: tuple[int, str] | None = None, limit: int
+    ) -> Page:
+        bucket, behind = (0, "") if after is None else after
+        check_whole("bucket", bucket, 0, HASH_VALUES)
+        ids = _ids(behind, prefix)._replace(end=end_of_prefix(prefix))
+        check_limit(limit)
+        topic = self.topics.get(topic_uid)
+        found: list[Message] = []
+        # Each read covers twice the buckets of the one before, which did not fill the page.
+        reach = 1
+        while bucket < topic.settings.buckets and len(found) <= limit:
+            stop = min(bucket + reach, topic.settings.buckets)
+            buckets = BucketRange(bucket, stop)
+            found += self.engine.select_keys(topic, buckets, ids, limit + 1 - len(found))
+            bucket, ids, reach = stop, ids._replace(after=""), 2 * reach
+        return _page(found, limit)
+
+    def select_between(
+        self,
+        topic_uid: int,
+        *,
+        start: int = 0,
+        end: int | None = None,
+        after: tuple[int, str] | None = None,
+        limit: int,
+    ) -> Page:
+        check_span(start, MAX_TIME_MS if end is None else end)
+        check_limit(limit)
+        topic = self.topics.get(topic_uid)
+        before = _AFTER_ALL_MS if end is None else end
+        place = max((start, ""), after or _BEFORE_ALL)
+        cells = cells_of(topic.all_buckets, topic.settings.buckets)
+        chunk = min(limit + 1, 2 * (limit + 1) // len(cells) + 10)
+
+        def of_cell(cell: Cell) -> Iterator[Message]:
+            behind = place
+            while True:
+                found = self.engine.scan(topic, cell, behind, before, chunk)
+                yield from found
+                if len(found) < chunk:
+                    return
+                behind = (found[-1].ts, found[-1].id)
+
+        merged = heapq.merge(*map(of_cell, cells), key=lambda each: (each.ts, each.id))
+        return _page(list(islice(merged, limit + 1)), limit)
+
+    def rows(self, topic_uid: int, ids: Sequence[str]) -> dict[str, StoredRow]:
+        check_batch_size(ids)
+        topic = self.topics.get(topic_uid)
+        keys = _keys(topic, ids)
+        return self.engine.rows(None, topic, keys) if keys else {}
 
     def count_owned(self, topic_uid: int, producer_group: str, *, most: int) -> int:
         check_name("producer group", producer_group)
@@ -668,6 +769,41 @@ def _keys(topic: Topic, ids: Sequence[str]) -> list[Key]:
     """The keys of the ids that are valid, each once, in their order."""
     valid = dict.fromkeys(each for each in ids if id_problem(each) is None)
     return [(bucket_of(each, topic.settings.buckets), each) for each in valid]
+
+
+def _check_saved(saved: object) -> None:
+    if not isinstance(saved, SavedMessage):
+        raise InvalidInput(f"must be a SavedMessage, not {type(saved).__name__}")
+    check_time("due", saved.due)
+    check_time("died", saved.died)
+    check_whole("attempts", saved.attempts, 0, MAX_ATTEMPTS)
+    if problem := reason_problem(saved.reason):
+        raise InvalidInput(problem)
+
+
+def _new_of(saved: SavedMessage) -> NewMessage:
+    """The message to create. One that was moved behind its `expires` gets its due afterwards."""
+    due = saved.due if saved.expires is None else min(saved.due, max(0, saved.expires - 1))
+    return NewMessage(
+        id=saved.id,
+        due=due,
+        body=saved.body,
+        key=saved.key,
+        headers=saved.headers,
+        expires=saved.expires,
+        producer_group=saved.producer_group,
+    )
+
+
+def _restored(topic: Topic, saved: SavedMessage) -> RestoredRow:
+    key = bucket_of(saved.id, topic.settings.buckets), saved.id
+    return RestoredRow(key, saved.due, saved.attempts, saved.reason or None, saved.died)
+
+
+def _ids(after: str, first: str) -> Ids:
+    check_after(after)
+    check_after(first)
+    return Ids(after, first)
 
 
 def _page(messages: list[Message], limit: int) -> Page:

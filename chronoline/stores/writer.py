@@ -14,8 +14,8 @@ from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import Operation
 from chronoline.core.topic import Topic
 from chronoline.stores.batch import Batch, change_batch, message_batch
-from chronoline.stores.contract import NOTICE_HORIZON_MS, Notice
-from chronoline.stores.engine import ChangedRows, Engine, RowsHeld, StoredRow
+from chronoline.stores.contract import NOTICE_HORIZON_MS, Notice, StoredRow
+from chronoline.stores.engine import ChangedRows, Engine, RowsHeld
 from chronoline.stores.guards import (
     SETS_TIME,
     dues_of,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from chronoline.core.change import LEASE_OPERATIONS, Change
 from chronoline.core.errors import InvalidInput
+from chronoline.core.filters import MessageFilter, statuses_of
 from chronoline.core.limits import MAX_HEADERS
 from chronoline.core.message import (
     DEFAULT_PRODUCER_GROUP,
@@ -19,6 +20,7 @@ from chronoline.core.message import (
     LeaseTime,
     Message,
     NewMessage,
+    SavedMessage,
 )
 from chronoline.core.outcome import Outcome
 from chronoline.core.permissions import Operation
@@ -230,6 +232,52 @@ def outcomes_to_wire(outcomes: Iterable[Outcome], *, with_dues: bool = True) -> 
 def letter_to_wire(letter: DeadLetter) -> pb.DeadLetter:
     return pb.DeadLetter(
         message=message_to_wire(letter.message), reason=letter.reason, died_ms=letter.died
+    )
+
+
+# Administration
+
+
+def filter_from_wire(wire: pb.MessageFilter) -> MessageFilter:
+    """Raises `InvalidInput`."""
+    return MessageFilter(
+        producer_group=wire.producer_group,
+        consumer=wire.consumer,
+        prefix=wire.prefix,
+        start=wire.start_ms,
+        end=wire.end_ms if wire.HasField("end_ms") else None,
+        statuses=statuses_of(list(wire.statuses)),
+        reason=wire.reason,
+    )
+
+
+def saved_to_wire(saved: SavedMessage) -> pb.SavedMessage:
+    return pb.SavedMessage(
+        id=saved.id,
+        due_ms=saved.due,
+        expires_ms=saved.expires,
+        attempts=saved.attempts,
+        producer_group=saved.producer_group,
+        key=saved.key,
+        headers=headers_to_wire(saved.headers),
+        body=saved.body,
+        reason=saved.reason,
+        died_ms=saved.died,
+    )
+
+
+def saved_from_wire(wire: pb.SavedMessage) -> SavedMessage:
+    return SavedMessage(
+        id=wire.id,
+        due=wire.due_ms,
+        expires=wire.expires_ms if wire.HasField("expires_ms") else None,
+        attempts=wire.attempts,
+        producer_group=wire.producer_group,
+        key=wire.key if wire.HasField("key") else None,
+        headers=headers_from_wire(wire.headers),
+        body=wire.body if wire.HasField("body") else None,
+        reason=wire.reason,
+        died=wire.died_ms,
     )
 
 

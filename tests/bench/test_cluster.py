@@ -57,6 +57,13 @@ def test_gap_is_divided_by_the_steps_of_the_client() -> None:
     assert list(early.parts_s.values()) == pytest.approx([0.5, 0.5, 0.2, 0.0])
 
 
+def test_message_that_the_killed_broker_had_pushed_ends_no_gap() -> None:
+    steps = Steps()
+    assert steps.resumed_s("a", 1.0) is None
+    steps.seen["a"] = [(0.5, "subscribed"), (1.4, "stream_open"), (1.6, "subscribed")]
+    assert steps.resumed_s("a", 1.0) == 1.6
+
+
 def test_clients_log_the_steps_of_a_fail_over() -> None:
     with recorded_steps() as steps:
         logging.getLogger("chronoline.client.stream").debug(

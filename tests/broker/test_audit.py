@@ -52,6 +52,8 @@ _READS_OF_CALLS = {
     "DeadLetters",
     "GetSchedule",
     "ListSchedules",
+    "List",
+    "States",
 }
 """Calls that change nothing. The streams have the changes of clients."""
 
@@ -100,6 +102,11 @@ def _requests(uid: int) -> Mapping[str, Any]:
         "PauseSchedule": pb.ScheduleRef(name="s"),
         "ResumeSchedule": pb.ScheduleRef(name="s"),
         "DeleteSchedule": pb.ScheduleRef(name="s"),
+        "ChangeMatching": pb.ChangeMatchingRequest(
+            topic_uid=uid, kind=pb.ChangeMatchingRequest.KIND_CANCEL, dry_run=True
+        ),
+        "Export": pb.ExportRequest(topic_uid=uid),
+        "Import": pb.ImportRequest(topic_uid=uid),
         "DropTopic": pb.TopicRef(uid=uid),
     }
 
@@ -111,6 +118,7 @@ def _play(
     given = {
         "ops": tokens.create("ops"),
         "reader": tokens.create("reader", Rights.parse(["observe", "consume"])),
+        "stranger": tokens.create("stranger", Rights.parse(["observe:other"])),
     }
 
     async def run() -> None:
@@ -192,6 +200,23 @@ def test_every_administrative_call_is_audited(
     _play(tmp_path, play, caplog)
 
 
+def test_stranger_to_a_topic_is_named_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def play(served: Served, tokens: dict[str, str]) -> None:
+        headers = {"authorization": f"Bearer {tokens['stranger']}"}
+        wanted = {"name": "s", "topic": "orders", "every": "1m"}
+        _acts(caplog)
+        answer = await served.http.post("/v1/schedules", json=wanted, headers=headers)
+        [line] = _acts(caplog)
+        assert (answer.status_code, line["outcome"]) == (403, "forbidden")
+        assert (line["act"], line["who"], line["topic"]) == (
+            "create_schedule",
+            "token stranger",
+            "orders",
+        )
+
+    _play(tmp_path, play, caplog)
+
+
 def test_failed_act_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def play(served: Served, tokens: dict[str, str]) -> None:
         headers = {"authorization": f"Bearer {tokens['ops']}"}
@@ -248,6 +273,8 @@ def test_right_to_no_topic_opens_no_call(tmp_path: Path, caplog: pytest.LogCaptu
             "Count": pb.CountRequest(topic_uid=topic.uid),
             "Forecast": pb.ForecastRequest(topic_uid=topic.uid, end_ms=60_000, step_ms=60_000),
             "DeadLetters": pb.DeadLettersRequest(topic_uid=topic.uid),
+            "List": pb.ListRequest(topic_uid=topic.uid),
+            "States": pb.LookupRequest(topic_uid=topic.uid, ids=["a"]),
         }
         calls = {name for each in server.UNARY.values() for name in each}
         # Lists have what the token may see, and a schedule is not found by others.

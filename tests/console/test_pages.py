@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import re
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
+from chronoline.console import overview
 from chronoline.console.messages import show_body
 from chronoline.console.pages import show_duration
 from chronoline.log.log import Log
-from tests.console.visitor import visiting
+from tests.console.visitor import Visitor, visiting
+from tests.deadline import until
 
 
 @pytest.mark.parametrize(
@@ -39,6 +43,11 @@ def test_bodies_in_each_form() -> None:
     assert show_body(b"x" * 70_000)["is_cut"]
     cut = show_body(b"\xc3\xa4" * 32_768 + b"\xc3\xa4")
     assert cut["text"] == "\u00e4" * 32_768
+
+
+def test_deep_json_is_not_shown_larger_than_a_page() -> None:
+    assert show_body(b"[" * 900 + b"1," * 30_000 + b"1" + b"]" * 900)["json"] is None
+    assert show_body(b"[[1,2]]")["json"] == "[\n  [\n    1,\n    2\n  ]\n]"
 
 
 def test_names_and_bodies_are_escaped(tmp_path: Path) -> None:
@@ -107,7 +116,45 @@ def test_message_is_sent_rescheduled_and_cancelled(tmp_path: Path) -> None:
             confirm = await visitor.get("/topics/orders/messages/u%2F1/cancel")
             assert "Cancel the message u/1" in confirm
             assert "was cancelled" in await visitor.post("/topics/orders/messages/u%2F1/cancel")
-            await visitor.get("/topics/orders/messages/u%2F1", 404)
+            gone = await visitor.get("/topics/orders/messages/u%2F1")
+            assert "cancelled" in gone
+            assert "then the id is free" in gone
+            await visitor.get("/topics/orders/messages/nothing", 404)
+
+    asyncio.run(play())
+
+
+def test_messages_are_listed_by_each_condition(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with visiting(tmp_path) as (served, visitor):
+            await served.create_topic("orders")
+            for number in range(60):
+                group = "shop" if number < 3 else "default"
+                await served.put(
+                    f"u{number:02}", "orders", delay_ms=60_000 * (number + 1), producer_group=group
+                )
+            await served.put("now", "orders")
+            await served.receive("orders", consumer="worker", lease="1m")
+
+            async def found(query: str) -> set[str]:
+                page = await visitor.get(f"/topics/orders/messages?{query}")
+                return set(re.findall(r'messages/([^"/]+)">', page))
+
+            first = await found("")
+            assert len(first) == 50
+            page = await visitor.get("/topics/orders/messages")
+            link = re.search(r'href="\?([^"]+)">Next page', page)
+            assert link is not None
+            rest = await found(html.unescape(link[1]))
+            assert len(first | rest) == 61
+            assert await found("group=shop") == {"u00", "u01", "u02"}
+            assert await found("consumer=worker") == {"now"}
+            assert await found("status=processing") == {"now"}
+            assert await found("prefix=u5") == {f"u{number}" for number in range(50, 60)}
+            assert await found("from=%2B90s&to=%2B200s") == {"u01", "u02"}
+            await visitor.get("/topics/orders/messages?status=x", 400)
+            await visitor.get("/topics/orders/messages?from=x", 400)
+            await visitor.get("/topics/orders/messages?after=x", 400)
 
     asyncio.run(play())
 
@@ -286,3 +333,22 @@ def test_events_follow_the_traffic_and_end_with_the_node(tmp_path: Path) -> None
             await asyncio.wait_for(served.node.http.stop(), 30)
 
     asyncio.run(play())
+
+
+def test_number_of_streams_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overview, "_MOST_STREAMS", 1)
+
+    async def play() -> None:
+        async with visiting(tmp_path) as (_, visitor):
+            async with visitor.http.stream("GET", "/console/live") as stream:
+                lines = stream.aiter_lines()
+                assert await anext(lines) == "retry: 2000"
+                assert "follow this node already" in await visitor.get("/live", 429)
+            await until(lambda: _follows(visitor))
+
+    asyncio.run(play())
+
+
+async def _follows(visitor: Visitor) -> bool:
+    async with visitor.http.stream("GET", "/console/live") as stream:
+        return stream.status_code == 200

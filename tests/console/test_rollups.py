@@ -71,6 +71,18 @@ def test_long_count_is_shared_and_its_page_does_not_wait() -> None:
     _play(play)
 
 
+def test_number_of_counts_under_way_is_bounded() -> None:
+    async def play(count: Counter, rollups: Rollups[int]) -> None:
+        count.gate.clear()
+        await asyncio.gather(*(rollups.get(each, count) for each in range(50)))
+        assert count.calls == 16
+        count.gate.set()
+        await rollups.get(0, count)
+        assert await rollups.get(49, count) is not None
+
+    _play(play)
+
+
 def test_while_a_count_is_repeated_the_last_one_is_shown_with_its_age() -> None:
     async def play(count: Counter, rollups: Rollups[int]) -> None:
         first = await rollups.get("a", count)

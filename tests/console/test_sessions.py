@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from chronoline.console.sessions import COOKIE, BrowserSessions
+import pytest
+
+from chronoline.console.sessions import BrowserSessions
 
 
 class Clock:
@@ -13,8 +15,11 @@ class Clock:
         return self.now_s
 
 
-def _cookie(value: str) -> bytes:
-    return f"other=1; {COOKIE}={value}".encode()
+_NAME = BrowserSessions(Clock()).cookie
+
+
+def _cookie(value: str, *, others: str = "other=1") -> bytes:
+    return f"{others}; {_NAME}={value}".encode()
 
 
 def test_session_is_found_by_its_cookie_alone() -> None:
@@ -53,12 +58,37 @@ def test_number_of_sessions_is_bounded() -> None:
     assert sessions.find(_cookie(first.id)) is first
 
 
-def test_flood_of_others_ends_no_session_that_signed_in() -> None:
+def test_strangers_sign_nobody_out() -> None:
     sessions = BrowserSessions(Clock())
-    session = sessions.open(b"Bearer secret")
+    operator = sessions.open(b"Bearer secret")
     for _ in range(2_000):
         sessions.open()
-    assert sessions.find(_cookie(session.id)) is session
+    assert sessions.find(_cookie(operator.id)) is operator
+
+
+@pytest.mark.parametrize("others", ['a={"x": 1}', "x@y=1", "a=b c", "jwt", "path=/", 'a="x', "=;"])
+def test_cookies_of_other_programs_may_have_any_form(others: str) -> None:
+    sessions = BrowserSessions(Clock())
+    session = sessions.open()
+    assert sessions.find(_cookie(session.id, others=others)) is session
+
+
+def test_nodes_of_one_machine_have_cookies_of_their_own() -> None:
+    one, other = (BrowserSessions(Clock(), node) for node in ("one", "other"))
+    first, second = one.open(), other.open()
+    both = f"{one.cookie}={first.id}; {other.cookie}={second.id}".encode()
+    assert one.find(both) is first
+    assert other.find(both) is second
+
+
+def test_open_stream_does_not_keep_an_idle_session() -> None:
+    clock = Clock()
+    sessions = BrowserSessions(clock)
+    session = sessions.open()
+    clock.now_s = 11 * 3600
+    assert sessions.find(_cookie(session.id), uses=False) is session
+    clock.now_s = 13 * 3600
+    assert sessions.find(_cookie(session.id), uses=False) is None
 
 
 def test_closed_session_is_gone() -> None:

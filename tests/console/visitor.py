@@ -24,6 +24,12 @@ class Visitor:
         self.http = http
         self.secret = ""
 
+    @property
+    def cookie(self) -> tuple[str, str]:
+        """Name and value of its only cookie."""
+        ((name, value),) = self.http.cookies.items()
+        return name, value
+
     async def get(self, path: str, status: int = 200) -> str:
         page = await self.http.get(f"/console{path}")
         return self._read(page, status)

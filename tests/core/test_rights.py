@@ -104,3 +104,28 @@ def test_topic_with_any_right_is_touched() -> None:
     assert rights("consume:a:w").touches("a")
     assert not rights("consume:a:w").touches("b")
     assert not rights("node", "timers").touches("a")
+
+
+def test_pattern_of_many_stars_fails_at_once() -> None:
+    rights = Rights.parse(["produce:" + "*a" * 60])
+    assert rights.allows(RightKind.PRODUCE, "a" * 200)
+    assert not rights.allows(RightKind.PRODUCE, "a" * 200 + "b")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "inside", "outside"),
+    [
+        ("a*b*c", ["abc", "axbxc", "abbcc", "abcbc"], ["ab", "ac", "abcx", "xabc", "acb"]),
+        ("*ab", ["ab", "aab", "abab"], ["aba", "b"]),
+        ("ab*", ["ab", "abab"], ["a", "bab"]),
+        ("a**b", ["ab", "axb"], ["a"]),
+        ("*aa*aa", ["aaaa", "aaxaa"], ["aaa", "aa"]),
+        ("a.c", ["a.c"], ["abc"]),
+    ],
+)
+def test_stars_stand_for_any_characters(
+    pattern: str, inside: list[str], outside: list[str]
+) -> None:
+    rights = Rights.parse([f"produce:{pattern}"])
+    assert all(rights.allows(RightKind.PRODUCE, each) for each in inside)
+    assert not any(rights.allows(RightKind.PRODUCE, each) for each in outside)

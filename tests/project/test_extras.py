@@ -48,7 +48,7 @@ COMMANDS = (*ANSWERED, *REFUSED, *PIPE_COMMANDS)
 ROOMS = {
     "broker": {"jwt", "server"},
     "callbacks": {"server"},
-    "cli": {"server", "spark"},
+    "cli": {"parquet", "server", "spark"},
     "console": {"server"},
     "coordination": {"cluster"},
     "databases": {"postgres"},

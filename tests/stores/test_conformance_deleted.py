@@ -7,7 +7,7 @@ import pytest
 
 from chronoline.core.change import lease_change
 from chronoline.core.errors import TopicNotFound
-from chronoline.core.message import Lease
+from chronoline.core.message import Lease, SavedMessage
 from chronoline.core.permissions import Operation, System
 from chronoline.stores.contract import Recipient, Store
 from tests.stores.line import LEASE_MS, NOW, OWNERS, Line, MakeLine, new
@@ -15,6 +15,16 @@ from tests.stores.line import LEASE_MS, NOW, OWNERS, Line, MakeLine, new
 LEASE = Lease(id="leased", consumer="c", version=NOW + 1, until=NOW + 1_000)
 LATER = NOW + 500
 
+SAVED = SavedMessage(
+    id="x",
+    due=NOW,
+    expires=None,
+    attempts=0,
+    producer_group=OWNERS,
+    key=None,
+    headers=(),
+    body=None,
+)
 CALLS: dict[str, Callable[[Line], object]] = {
     "get_topic": lambda line: line.store.get_topic(line.uid),
     "create": lambda line: line.create(new("b")),
@@ -44,6 +54,10 @@ CALLS: dict[str, Callable[[Line], object]] = {
     "bodies": lambda line: line.store.bodies(line.uid, ["a"], actor=System(), now_ms=NOW),
     "select_held": lambda line: line.store.select_held(line.uid, "c", limit=10),
     "select_owned": lambda line: line.store.select_owned(line.uid, OWNERS, limit=10),
+    "select_prefix": lambda line: line.store.select_prefix(line.uid, "a", limit=10),
+    "select_between": lambda line: line.store.select_between(line.uid, limit=10),
+    "restore": lambda line: line.store.restore(line.uid, [SAVED], now_ms=NOW),
+    "rows": lambda line: line.store.rows(line.uid, ["a"]),
     "count_owned": lambda line: line.store.count_owned(line.uid, OWNERS, most=10),
     "next_ts": lambda line: line.next_ts(),
     "next_times": lambda line: line.store.next_times(line.uid, [line.topic.all_buckets]),

@@ -81,6 +81,7 @@ METHODS: dict[str, Operation | None] = {
     # They hand out what the table's lines for leases allow already, or look without a body.
     **dict.fromkeys(("resume", "select", "lookup", "select_held", "select_owned")),
     "count_owned": None,
+    **dict.fromkeys(("select_prefix", "select_between", "rows")),
     **dict.fromkeys(("next_ts", "next_times")),
     **dict.fromkeys(
         ("count", "forecast", "scan", "scan_held", "dead_letters", "watch", "clock_ms", "close")
@@ -91,6 +92,8 @@ METHODS: dict[str, Operation | None] = {
     **dict.fromkeys(("list_topics", "delete_topic", "deleted_topics", "together")),
     # The methods of the operations call it.
     "apply": None,
+    # It creates, for the system.
+    "restore": None,
     # They concern inputs and members; `take_in` creates, cancels and reschedules as a producer.
     **dict.fromkeys(("claim_inputs", "renew_claims", "release_claims", "take_in")),
     **dict.fromkeys(("input_accounts", "forget_inputs")),

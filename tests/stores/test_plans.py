@@ -42,8 +42,8 @@ SIZES = [200, 2_000, 20_000, 100_000]
 OLD_ROWS = 100_000
 NEW_ROWS = 1_000
 LATEST = NOW + 10 * 3_600_000
-BY_TOPIC = {"purge_dropped", "free_names", "forget_topics", "forget_topic"}
-"""The rows of a topic are found by the prefix of the key."""
+BY_TOPIC = {"purge_dropped", "free_names", "forget_topics", "forget_topic", "select_keys"}
+"""The rows of a topic, or of a bucket, are found by the prefix of the key."""
 
 
 def test_queries_and_samples_match() -> None:

@@ -45,6 +45,11 @@ class Steps(logging.Handler):
         if (action := getattr(record, "action", "")) in _STEPS:
             self.seen[record.__dict__["client"]].append((time.monotonic(), action))
 
+    def resumed_s(self, name: str, killed_s: float) -> float | None:
+        """When another broker accepted a consumer after the kill; None if none has yet."""
+        moments = (at for at, step in self.seen[name] if step == _STEPS[-1] and at > killed_s)
+        return next(moments, None)
+
     def gaps(self, whole_s: Mapping[str, float], killed_s: float) -> list[Gap]:
         """The gaps of consumers by their parts. A step that came later than the message took no time."""
         return [self._gap(name, gap_s, killed_s) for name, gap_s in whole_s.items()]

@@ -67,6 +67,11 @@ UNARY: dict[str, dict[str, Any]] = {
         "DeadLetters": pb.DeadLettersRequest,
         "Redrive": pb.RedriveRequest,
         "Discard": pb.DiscardRequest,
+        "List": pb.ListRequest,
+        "States": pb.LookupRequest,
+        "ChangeMatching": pb.ChangeMatchingRequest,
+        "Export": pb.ExportRequest,
+        "Import": pb.ImportRequest,
     },
     "chronoline.v1.Schedules": {
         "PutSchedule": pb.PutScheduleRequest,

@@ -5,37 +5,54 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractContextManager
 
+from chronoline.broker.bulk_changes import BulkRequest, change_matching
 from chronoline.broker.cluster_info import BrokerInfo, SubscriberInfo, cluster_info
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.limits import check_batch
+from chronoline.broker.message_states import known_states
 from chronoline.broker.principals import (
     Principal,
     check_actor,
+    check_browse,
     check_look,
     letter_group,
     may_see,
+    may_see_group,
     visible_letters,
 )
 from chronoline.core.change import letter_changes
-from chronoline.core.errors import TooMuch
-from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After, DeadLetter
+from chronoline.core.errors import InvalidInput, TooMuch
+from chronoline.core.filters import ListPlace
+from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After, DeadLetter, LeaseTime
 from chronoline.core.permissions import Actor, Consumer, Operation, Producer
 from chronoline.core.ranges import BucketRange
 from chronoline.core.rights import RightKind
 from chronoline.core.selector import ClientKind
 from chronoline.runtime import audit
+from chronoline.stores.browse import browse
 from chronoline.stores.contract import Counts
+from chronoline.stores.transfer import export_page
 from chronoline.wire.codec import (
     changed_settings,
+    filter_from_wire,
     letter_to_wire,
     message_to_wire,
     outcomes_to_wire,
+    saved_from_wire,
+    saved_to_wire,
     settings_from_wire,
     topic_to_wire,
 )
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 _MOST_LETTERS = 1_000
+_MOST_LISTED = 1_000
+_BULK_OPERATIONS: dict[int, Operation] = {
+    pb.ChangeMatchingRequest.KIND_CANCEL: Operation.CANCEL,
+    pb.ChangeMatchingRequest.KIND_RESCHEDULE: Operation.RESCHEDULE,
+    pb.ChangeMatchingRequest.KIND_REDRIVE: Operation.REDRIVE,
+    pb.ChangeMatchingRequest.KIND_DISCARD: Operation.DISCARD,
+}
 _BODIES_AT_ONCE = 100
 """The most bodies that are read before the size of the answer is checked."""
 _READERS = 4
@@ -238,6 +255,113 @@ class UnaryCalls:
         changes = letter_changes(Operation.DISCARD, asked.ids, producer_group=group)
         outcomes = await self._parts.carrier.change(asked.topic_uid, changes)
         audit.note_outcomes(outcomes)
+        return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
+
+    # Administration
+
+    async def List(self, asked: pb.ListRequest, principal: Principal) -> pb.MessagePage:
+        topic = await self._parts.topics.get(asked.topic_uid)
+        wanted = filter_from_wire(asked.filter)
+        check_browse(principal, topic.name, wanted.producer_group)
+        after, now_ms = ListPlace.from_text(asked.after), self._parts.clock.now_ms()
+        limit = min(asked.limit or _MOST_LISTED, _MOST_LISTED)
+        found = await self._parts.carrier.read(
+            "list",
+            topic.uid,
+            lambda store: browse(store, topic.uid, wanted, after=after, limit=limit, now_ms=now_ms),
+        )
+        return pb.MessagePage(
+            messages=[message_to_wire(each) for each in found.items],
+            next="" if found.next is None else found.next.to_text(),
+        )
+
+    async def States(self, asked: pb.LookupRequest, principal: Principal) -> pb.MessageStates:
+        check_batch(len(asked.ids), self._parts.limits)
+        topic = await self._parts.topics.get(asked.topic_uid)
+        check_look(principal, topic.name)
+        now_ms, ids = self._parts.clock.now_ms(), list(asked.ids)
+        found = await self._parts.carrier.read(
+            "states", topic.uid, lambda store: known_states(store, topic.uid, ids, now_ms=now_ms)
+        )
+        return pb.MessageStates(
+            states=[
+                pb.MessageState(
+                    id=each.id,
+                    state=each.state,
+                    message=None if each.message is None else message_to_wire(each.message),
+                    consumer=each.consumer,
+                    until_ms=each.until,
+                    died_ms=each.died,
+                    reason=each.reason,
+                    producer_group=each.producer_group,
+                )
+                for each in found
+                if may_see_group(principal, topic.name, each.producer_group)
+            ]
+        )
+
+    async def ChangeMatching(
+        self, asked: pb.ChangeMatchingRequest, principal: Principal
+    ) -> pb.ChangedBatch:
+        if asked.kind not in _BULK_OPERATIONS:
+            raise InvalidInput("the kind of the change is not known")
+        to: LeaseTime | None = None
+        if asked.HasField("due_ms"):
+            to = asked.due_ms
+        elif asked.HasField("delay_ms"):
+            to = After(asked.delay_ms)
+        request = BulkRequest(
+            operation=_BULK_OPERATIONS[asked.kind],
+            wanted=filter_from_wire(asked.filter),
+            to=to,
+            dry_run=asked.dry_run,
+            after=ListPlace.from_text(asked.after),
+            limit=asked.limit,
+        )
+        topic = await self._parts.topics.get(asked.topic_uid)
+        answer = await change_matching(self._parts, principal, topic, request)
+        return pb.ChangedBatch(
+            looked=answer.looked,
+            matched=answer.matched,
+            done=answer.done,
+            refused=answer.refused,
+            sample=answer.sample,
+            next="" if answer.next is None else answer.next.to_text(),
+            due_ms=answer.due or 0,
+        )
+
+    async def Export(self, asked: pb.ExportRequest, principal: Principal) -> pb.ExportPage:
+        topic = await self._parts.topics.get(asked.topic_uid)
+        principal.check(RightKind.ADMINISTER, topic.name)
+        after, now_ms = ListPlace.from_text(asked.after), self._parts.clock.now_ms()
+        limit = min(asked.limit or _MOST_LISTED, _MOST_LISTED)
+        most_bytes = self._parts.limits.frame_bytes // 4
+        async with self._reading:
+            saved, place = await self._parts.carrier.read(
+                "export",
+                topic.uid,
+                lambda store: export_page(
+                    store,
+                    topic.uid,
+                    dead_letters=asked.dead_letters,
+                    after=after,
+                    limit=limit,
+                    most_bytes=most_bytes,
+                    now_ms=now_ms,
+                ),
+            )
+        return pb.ExportPage(
+            messages=[saved_to_wire(each) for each in saved],
+            next="" if place is None else place.to_text(),
+        )
+
+    async def Import(self, asked: pb.ImportRequest, principal: Principal) -> pb.Outcomes:
+        check_batch(len(asked.messages), self._parts.limits)
+        topic = await self._parts.topics.get(asked.topic_uid)
+        principal.check(RightKind.ADMINISTER, topic.name)
+        outcomes = await self._parts.carrier.restore(
+            topic.uid, [saved_from_wire(each) for each in asked.messages]
+        )
         return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
 
     async def _letter_group(self, principal: Principal, topic_uid: int, group: str) -> str:

@@ -43,6 +43,8 @@ CERTIFICATE = "certificate"
 """The key of the names of the connection's certificate, in the state of a request."""
 _PLAIN = (b"", b"identity")
 _ENCODED = "the body must be plain: send it without Content-Encoding"
+_READS = ("GET", "HEAD", "OPTIONS")
+_FOREIGN = "requests of pages of other sites are refused: Origin must name the host of the request"
 NOBODY = Principal(rights=Rights(()))
 """A probe, or a browser that has not signed in."""
 
@@ -74,8 +76,8 @@ class RequestGuard:
         scope["path"] = scope["raw_path"].decode("ascii")
         with audit.AuditedRequest(scope["path"], _address_of(scope)) as audited:
             await self._answer(scope, receive, send)
-            if (endpoint := scope.get("endpoint")) is not None:
-                audited.act = endpoint.__name__
+            # A page that asks for a token is answered before it has an endpoint of its own.
+            audited.act = getattr(scope.get("endpoint"), "__name__", audited.act)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
@@ -96,6 +98,7 @@ class RequestGuard:
             ask = scope[ASK_AGAIN] = partial(self._principal, scope, headers)
             principal = scope[PRINCIPAL] = ask()
             audit.by(principal.who)
+            _check_origin(scope, headers)
             if headers.get(b"content-encoding", b"").lower() not in _PLAIN:
                 raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, _ENCODED)
             if throttles:
@@ -142,6 +145,21 @@ class RequestGuard:
         if size_bytes := len(message.get("body", b"")):
             labels = (direction, partner, "")
             self._parts.metrics.add("network_broker_bytes_total", labels, size_bytes)
+
+
+def _check_origin(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+    """Raises for a change that a page of another site asks for.
+
+    A browser sends it without a question if it has no body, with what lets the user in: the address of this
+    machine, or a certificate. The forms of the console have a secret instead.
+    """
+    origin = headers.get(b"origin")
+    if origin is None or b"authorization" in headers:  # which no page sends without a question
+        return
+    if scope["method"] in _READS or is_of_console(scope["path"]):
+        return
+    if origin.partition(b"://")[2].lower() != headers.get(b"host", b"").lower():
+        raise HTTPException(HTTPStatus.MISDIRECTED_REQUEST, _FOREIGN)
 
 
 def _client_of(scope: Scope, headers: Mapping[bytes, bytes]) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # the routes import the guard, which imports this
     from chronoline.broker.context import BrokerContext
     from chronoline.broker.http.dead_letter_routes import DeadLetterRoutes
     from chronoline.broker.http.message_routes import MessageRoutes
+    from chronoline.broker.http.operator_routes import OperatorRoutes
     from chronoline.broker.http.schedule_routes import ScheduleRoutes
     from chronoline.broker.http.topic_routes import TopicRoutes
     from chronoline.broker.topics import TopicsByName
@@ -40,6 +41,7 @@ class Edge:
     message_routes: MessageRoutes
     dead_letter_routes: DeadLetterRoutes
     schedule_routes: ScheduleRoutes
+    operator_routes: OperatorRoutes
     backlog: Backlog
 
 

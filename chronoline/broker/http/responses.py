@@ -12,7 +12,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, WithJsonSchema
 
+from chronoline.broker.bulk_changes import BulkAnswer
 from chronoline.broker.http.requests import HEADERS_SCHEMA, in_slices
+from chronoline.broker.message_states import KnownState
 from chronoline.core.errors import Refused, StoreBusy
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import DeadLetter, LeasedMessage, Message
@@ -241,6 +243,79 @@ class DeadLettersResponse(BaseModel):
     next: str | None = Field(
         default=None, description="Where the next page begins, if there may be one."
     )
+
+
+# Operators
+
+
+class MessagesResponse(BaseModel):
+    """A page of messages, without their bodies."""
+
+    now: Moment
+    now_ms: int
+    messages: list[MessageResponse]
+    next: str | None = Field(
+        default=None,
+        description="Where the next page begins. A page may be short, or empty, and have one.",
+    )
+
+
+class MessageStateResponse(BaseModel):
+    """The state of a message, on its timeline or after it."""
+
+    id: str
+    state: str = Field(
+        description="`available`, `processing`, `waiting`, `delivered`, `cancelled` or `dead`; new ones may "
+        "be added."
+    )
+    producer_group: str
+    message: MessageResponse | None = None
+    consumer: str | None = Field(default=None, description="The one that acked it.")
+    until: Moment | None = Field(
+        default=None, description="When a deleted message is forgotten, and its id is free."
+    )
+    until_ms: int | None = None
+    died: Moment | None = None
+    died_ms: int | None = None
+    reason: str | None = Field(default=None, description="Why it died.")
+
+    @classmethod
+    def of(cls, known: KnownState, now_ms: int) -> Self:
+        message = known.message
+        return cls(
+            id=known.id,
+            state=known.state,
+            producer_group=known.producer_group,
+            message=None if message is None else MessageResponse.of(message, now_ms),
+            consumer=known.consumer or None,
+            reason=known.reason or None,
+            **moments(until=known.until or None, died=known.died or None),
+        )
+
+
+class ChangedBatchResponse(BaseModel):
+    """One batch of a change of all messages that match."""
+
+    looked: int = Field(description="The messages that were compared with the filter.")
+    matched: int
+    done: int
+    refused: dict[str, int] = Field(description="The others, by the name of their refusal.")
+    sample: list[str] = Field(description="Some ids that matched.")
+    next: str | None = Field(default=None, description="For the next batch; missing at the end.")
+    due: Moment | None = None
+    due_ms: int | None = None
+
+    @classmethod
+    def of(cls, answer: BulkAnswer) -> Self:
+        return cls(
+            looked=answer.looked,
+            matched=answer.matched,
+            done=answer.done,
+            refused=dict(answer.refused),
+            sample=list(answer.sample),
+            next=None if answer.next is None else answer.next.to_text(),
+            **moments(due=answer.due),
+        )
 
 
 # Counts

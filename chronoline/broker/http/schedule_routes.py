@@ -48,6 +48,7 @@ from chronoline.core.schedule import (
     Schedule,
     occurrence_id,
 )
+from chronoline.runtime import audit
 from chronoline.runtime.cron import MAX_CRON_CHARACTERS
 from chronoline.runtime.json_bytes import json_fields, json_headers
 
@@ -300,6 +301,7 @@ class ScheduleRoutes:
         self, principal: RequestPrincipal, request: CreateScheduleRequest
     ) -> ScheduleResponse:
         """Create a schedule, or change one. The answer has its next times."""
+        audit.note(request.topic)
         principal.check_touches(request.topic)
         with self._parts.metrics.command("put_schedule", ""):
             topic = await self._topics.find(request.topic)

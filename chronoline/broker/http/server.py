@@ -25,6 +25,7 @@ from chronoline.broker.http.console_mount import CONSOLE, ConsoleApp, ConsoleFac
 from chronoline.broker.http.consumer_routes import CONSUMER_PATHS, ConsumerRoutes
 from chronoline.broker.http.dead_letter_routes import DeadLetterRoutes
 from chronoline.broker.http.message_routes import MessageRoutes
+from chronoline.broker.http.operator_routes import OperatorRoutes
 from chronoline.broker.http.poller import Pollers
 from chronoline.broker.http.problems import ProblemResponse, problem_of
 from chronoline.broker.http.schedule_routes import ScheduleRoutes
@@ -133,12 +134,14 @@ class HttpEdge(AsyncService):
             message_routes=MessageRoutes(parts, topics),
             dead_letter_routes=DeadLetterRoutes(parts, topics),
             schedule_routes=ScheduleRoutes(parts, topics),
+            operator_routes=OperatorRoutes(parts, topics),
             backlog=self._backlog,
         )
         app = new_app(
             parts.version,
             [
                 edge.topic_routes.router(),
+                edge.operator_routes.router(),
                 edge.message_routes.router(),
                 ConsumerRoutes(parts, topics, self._pollers).router(),
                 edge.dead_letter_routes.router(),

@@ -54,8 +54,8 @@ function showProblems(found) {
 
 const body = document.body;
 if (body.dataset.live && !location.pathname.endsWith("/sign-in")) {
-  const events = new EventSource(body.dataset.live);
-  events.onmessage = (message) => {
+  let events = null;
+  const show = (message) => {
     const event = JSON.parse(message.data);
     offline.hidden = true;
     body.dataset.seen = String(event.sample.at);
@@ -63,8 +63,19 @@ if (body.dataset.live && !location.pathname.endsWith("/sign-in")) {
     if (samples.length > KEPT) samples.shift();
     showValues(event);
     showProblems(event.problems);
-    if (!document.hidden) for (const each of redraw) each.redraw();
+    for (const each of redraw) each.redraw();
   };
-  events.onerror = () => { offline.hidden = false; };
-  addEventListener("pagehide", () => events.close());
+  const follow = () => {
+    events?.close();
+    // A hidden page has no stream: browsers open only six connections to a node, for all their tabs.
+    if (document.hidden) return;
+    events = new EventSource(body.dataset.live);
+    events.onmessage = show;
+    events.onerror = () => { offline.hidden = false; };
+    events.addEventListener("signed-out", () => { events.close(); location.reload(); });
+  };
+  follow();
+  document.addEventListener("visibilitychange", follow);
+  addEventListener("pagehide", () => events?.close());
+  addEventListener("pageshow", (event) => { if (event.persisted) follow(); });
 }

@@ -15,12 +15,13 @@ from chronoline.core.schedule import Schedule
 from chronoline.core.status import Life, Status, status_of
 from chronoline.core.topic import Topic
 from chronoline.runtime.message_ids import new_id
-from chronoline.stores.contract import Capabilities, Counts, Notice, Recipient, Watch
+from chronoline.stores.contract import Capabilities, Counts, Notice, Recipient, StoredRow, Watch
 from chronoline.stores.engine import (
     Answer,
     ChangedRows,
     EarlyCancel,
     Engine,
+    Ids,
     InputMove,
     KeptLetter,
     Key,
@@ -28,10 +29,10 @@ from chronoline.stores.engine import (
     NewRows,
     Partition,
     Reserved,
+    RestoredRow,
     ResumeRequest,
     ScheduleMove,
     Span,
-    StoredRow,
     Taken,
     request_of,
 )
@@ -215,6 +216,15 @@ class MemoryEngine(Engine[None]):
             for _, message_id in keys:
                 bury(entries[message_id], 0, DeathReason.REJECTED, now_ms)
 
+    def restore(self, connection: None, topic: Topic, rows: Sequence[RestoredRow]) -> None:
+        with self._open():
+            entries = self._entries(topic) or {}
+            for (_, message_id), due, attempts, death, died in rows:
+                entry = entries[message_id]
+                ts = due if death is None else died
+                entry.message = replace(entry.message, due=due, ts=ts, attempts=attempts)
+                entry.life, entry.death = (Life.LIVE if death is None else Life.DEAD), death
+
     def keep_letters(
         self, connection: None, topic: Topic, letters: Sequence[KeptLetter]
     ) -> set[str]:
@@ -346,20 +356,33 @@ class MemoryEngine(Engine[None]):
         return sorted(found, key=lambda message: message.ts)[:limit]
 
     def select_held(
-        self, topic: Topic, consumer: str, session: str | None, after: str, limit: int
+        self, topic: Topic, consumer: str, session: str | None, ids: Ids, limit: int
     ) -> list[Message]:
         def is_held(entry: Entry) -> bool:
             named = session is None or entry.session == session
             return named and entry.message.lock_consumer == consumer
 
-        return self._page(topic, is_held, after, limit)
+        return self._page(topic, is_held, ids, limit)
 
     def select_owned(
-        self, topic: Topic, producer_group: str, after: str, limit: int
+        self, topic: Topic, producer_group: str, ids: Ids, limit: int
     ) -> list[Message]:
         return self._page(
-            topic, lambda each: each.message.producer_group == producer_group, after, limit
+            topic, lambda each: each.message.producer_group == producer_group, ids, limit
         )
+
+    def select_keys(
+        self, topic: Topic, buckets: BucketRange, ids: Ids, limit: int
+    ) -> list[Message]:
+        with self._open():
+            found = [entry.message for entry in self._live(topic, [buckets])]
+        inside = [
+            each
+            for each in found
+            if ids.first <= each.id < ids.end
+            and (each.bucket != buckets.start or each.id > ids.after)
+        ]
+        return sorted(inside, key=lambda each: (each.bucket, each.id))[:limit]
 
     def count_owned(self, topic: Topic, producer_group: str, most: int) -> int:
         with self._open():
@@ -367,12 +390,12 @@ class MemoryEngine(Engine[None]):
             return min(most, sum(e.message.producer_group == producer_group for e in live))
 
     def _page(
-        self, topic: Topic, wanted: Callable[[Entry], bool], after: str, limit: int
+        self, topic: Topic, wanted: Callable[[Entry], bool], ids: Ids, limit: int
     ) -> list[Message]:
         """The first messages behind an id, in the order of ids."""
         with self._open():
             found = [e.message for e in self._live(topic, topic.all_buckets) if wanted(e)]
-        behind = [each for each in found if each.id > after]
+        behind = [each for each in found if each.id > ids.after and each.id >= ids.first]
         return sorted(behind, key=lambda message: message.id)[:limit]
 
     def next_times(self, topic: Topic, shares: Sequence[Sequence[BucketRange]]) -> list[int | None]:

@@ -10,7 +10,8 @@ from chronoline.core.message import Message, NewMessage
 from chronoline.core.permissions import Operation
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
-from chronoline.stores.engine import LeaseRequest, StoredRow, Taken
+from chronoline.stores.contract import StoredRow
+from chronoline.stores.engine import LeaseRequest, Taken
 from chronoline.stores.guards import settled, taken_until
 
 

@@ -19,20 +19,21 @@ from chronoline.core.topic import Topic
 from chronoline.databases.postgres import NO_LISTEN, Connection, PostgresDatabase, Row, fetch
 from chronoline.databases.postgres_listener import PostgresListener
 from chronoline.databases.queries import load_queries
-from chronoline.stores.contract import Capabilities, Counts, Notice, Recipient, Watch
+from chronoline.stores.contract import Capabilities, Counts, Notice, Recipient, StoredRow, Watch
 from chronoline.stores.engine import (
     Answer,
     ChangedRows,
     EarlyCancel,
+    Ids,
     KeptLetter,
     Key,
     LeaseRequest,
     NewRows,
     Reserved,
+    RestoredRow,
     ResumeRequest,
     RowsHeld,
     Span,
-    StoredRow,
     Taken,
 )
 from chronoline.stores.guards import explain_create, may_remove, passed_by_all, settled
@@ -193,6 +194,18 @@ class PostgresEngine(SqlEngine[Connection]):
     ) -> None:
         self._write("reject", _key_columns(topic, keys) | {"now": now_ms}, connection)
 
+    def restore(
+        self, connection: Connection | None, topic: Topic, rows: Sequence[RestoredRow]
+    ) -> None:
+        rows = sorted(rows)
+        values = _key_columns(topic, [each.key for each in rows]) | {
+            "due": [each.due for each in rows],
+            "attempts": [each.attempts for each in rows],
+            "death": [each.death for each in rows],
+            "died": [each.died for each in rows],
+        }
+        self._write("restore", values, connection)
+
     def keep_letters(
         self, connection: Connection | None, topic: Topic, letters: Sequence[KeptLetter]
     ) -> set[str]:
@@ -310,6 +323,12 @@ class PostgresEngine(SqlEngine[Connection]):
     ) -> list[Message]:
         values = {"topic": topic.uid, "max_ts": max_ts} | _cells(topic, ranges, limit)
         return [read_message(row) for row in self._read("select", values)]
+
+    def select_keys(
+        self, topic: Topic, buckets: BucketRange, ids: Ids, limit: int
+    ) -> list[Message]:
+        values = {"topic": topic.uid, **buckets._asdict(), **ids._asdict(), "limit": limit}
+        return [read_message(row) for row in self._read("select_keys", values)]
 
     def next_times(self, topic: Topic, shares: Sequence[Sequence[BucketRange]]) -> list[int | None]:
         rows = self._read("next_times", {"topic": topic.uid} | _shares(topic, shares))

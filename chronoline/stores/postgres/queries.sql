@@ -341,6 +341,7 @@ FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
 WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.producer_group = b.name AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
+    AND (b.version = 0 OR m.version = b.version)
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
 
@@ -351,6 +352,7 @@ USING unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
 WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.producer_group = b.name AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
+    AND (b.version = 0 OR m.version = b.version)
     AND m.version
         <= (SELECT floor FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version + 1;
@@ -364,6 +366,7 @@ FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
 WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.producer_group = b.name AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
+    AND (b.version = 0 OR m.version = b.version)
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
 
@@ -377,6 +380,7 @@ FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
 WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
     AND (b.name = '' OR m.producer_group = b.name)
+    AND (b.version = 0 OR m.version = b.version)
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
 
@@ -389,6 +393,7 @@ FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
 WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
     AND (b.name = '' OR m.producer_group = b.name)
+    AND (b.version = 0 OR m.version = b.version)
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
 
@@ -399,6 +404,7 @@ USING unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
 WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
     AND (b.name = '' OR m.producer_group = b.name)
+    AND (b.version = 0 OR m.version = b.version)
     AND m.version
         <= (SELECT floor FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version + 1;
@@ -462,7 +468,7 @@ SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version
     m.key, m.headers
 FROM chronoline.messages m
 WHERE m.topic + 0 = %(topic)s AND CASE WHEN m.life = 0 THEN m.lock_consumer END = %(consumer)s
-    AND m.id || '' > %(after)s
+    AND m.id || '' > %(after)s AND m.id || '' >= %(first)s
     AND (%(session)s::text IS NULL OR m.lock_session = %(session)s)
 ORDER BY m.id || '' LIMIT %(limit)s;
 
@@ -472,8 +478,22 @@ SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version
     m.key, m.headers
 FROM chronoline.messages m
 WHERE m.topic + 0 = %(topic)s AND CASE WHEN m.life = 0 THEN m.producer_group END = %(producer_group)s
-    AND m.id || '' > %(after)s
+    AND m.id || '' > %(after)s AND m.id || '' >= %(first)s
 ORDER BY m.id || '' LIMIT %(limit)s;
+
+-- name: select_keys
+-- Messages of some buckets, by bucket and id.
+SELECT found.* FROM generate_series(%(start)s::integer, %(stop)s::integer - 1) AS b(bucket)
+CROSS JOIN LATERAL (
+    SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
+        m.key, m.headers
+    FROM chronoline.messages m
+    WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.life + 0 = 0
+        AND m.id > CASE WHEN b.bucket = %(start)s THEN %(after)s ELSE '' END
+        AND m.id >= %(first)s AND m.id < %(end)s
+    ORDER BY m.id LIMIT %(limit)s
+) found
+ORDER BY found.bucket, found.id LIMIT %(limit)s;
 
 -- name: count_owned
 -- The number of messages of a producer group, up to a bound.
@@ -707,6 +727,17 @@ RETURNING partition;
 -- Sends messages that were just created to the dead letters.
 UPDATE chronoline.messages m SET life = 2, death = 'rejected', ts = %(now)s, version = m.version + 1
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
+WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
+RETURNING m.id;
+
+-- name: restore
+-- Gives messages that were just created their saved history.
+UPDATE chronoline.messages m SET
+    due = b.due, ts = CASE WHEN b.death IS NULL THEN b.due ELSE b.died END, attempts = b.attempts,
+    life = CASE WHEN b.death IS NULL THEN 0 ELSE 2 END, death = b.death
+FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(due)b::bigint[],
+    %(attempts)b::integer[], %(death)b::text[], %(died)b::bigint[])
+    AS b(topic, bucket, id, due, attempts, death, died)
 WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
 RETURNING m.id;
 

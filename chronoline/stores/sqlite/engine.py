@@ -25,19 +25,28 @@ from chronoline.databases.sqlite import (
     prepare_folder,
     stop_process,
 )
-from chronoline.stores.contract import Capabilities, Counts, Notice, Recipient, Result, Watch
+from chronoline.stores.contract import (
+    Capabilities,
+    Counts,
+    Notice,
+    Recipient,
+    Result,
+    StoredRow,
+    Watch,
+)
 from chronoline.stores.engine import (
     Answer,
     ChangedRows,
     EarlyCancel,
+    Ids,
     KeptLetter,
     Key,
     LeaseRequest,
     NewRows,
     Reserved,
+    RestoredRow,
     ResumeRequest,
     Span,
-    StoredRow,
     Taken,
     request_of,
 )
@@ -198,6 +207,21 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
         values = {"topic": topic.uid, "keys": json.dumps(keys), "now": now_ms}
         self._write("reject", values, connection)
 
+    def restore(
+        self,
+        connection: sqlite3.Connection | None,
+        topic: Topic,
+        rows: Sequence[RestoredRow],
+    ) -> None:
+        values = [
+            {"topic": topic.uid, "bucket": each.key[0], "id": each.key[1], **each._asdict()}
+            for each in rows
+        ]
+        for each in values:
+            del each["key"]
+        with self._writing(connection) as inside:
+            inside.executemany(_QUERIES["restore"], values)
+
     def keep_letters(
         self, connection: sqlite3.Connection | None, topic: Topic, letters: Sequence[KeptLetter]
     ) -> set[str]:
@@ -353,6 +377,21 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
                 for cell in cells_of(ranges, topic.settings.buckets)
             ]
             return [read_message(row) for row in _oldest(heads, lambda row: row[1], limit)]
+
+    def select_keys(
+        self, topic: Topic, buckets: BucketRange, ids: Ids, limit: int
+    ) -> list[Message]:
+        values: dict[str, Any] = {"topic": topic.uid, **ids._asdict()}
+        found: list[Message] = []
+        with self.database.reading() as connection:
+            for bucket in range(*buckets):
+                values |= {"bucket": bucket, "limit": limit - len(found)}
+                rows = connection.execute(_QUERIES["select_keys"], values)
+                found += [read_message(row) for row in rows]
+                if len(found) == limit:
+                    break
+                values["after"] = ""
+        return found
 
     def next_times(self, topic: Topic, shares: Sequence[Sequence[BucketRange]]) -> list[int | None]:
         found: list[int | None] = []

@@ -226,6 +226,7 @@ UPDATE messages INDEXED BY messages_id SET
     apart = 0, key = NULL, headers = NULL, body = NULL
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
     AND producer_group = :name AND (ts <= :now OR lock_consumer IS NULL)
+    AND (:version = 0 OR version = :version)
 RETURNING version;
 
 -- name: cancel_remove
@@ -233,6 +234,7 @@ RETURNING version;
 DELETE FROM messages INDEXED BY messages_id
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
     AND producer_group = :name AND (ts <= :now OR lock_consumer IS NULL)
+    AND (:version = 0 OR version = :version)
     AND version <= (SELECT floor FROM topics WHERE uid = :topic)
 RETURNING version + 1;
 
@@ -243,6 +245,7 @@ UPDATE messages INDEXED BY messages_id SET
     attempts = attempts + (lock_consumer IS NOT NULL)
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
     AND producer_group = :name AND (ts <= :now OR lock_consumer IS NULL)
+    AND (:version = 0 OR version = :version)
 RETURNING version;
 
 -- name: redrive
@@ -253,6 +256,7 @@ UPDATE messages INDEXED BY messages_id SET
     expires = CASE WHEN expires > max(:to, :now) THEN expires END
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 2
     AND (:name = '' OR producer_group = :name)
+    AND (:version = 0 OR version = :version)
 RETURNING version;
 
 -- name: discard
@@ -263,6 +267,7 @@ UPDATE messages INDEXED BY messages_id SET
     apart = 0, key = NULL, headers = NULL, body = NULL
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 2
     AND (:name = '' OR producer_group = :name)
+    AND (:version = 0 OR version = :version)
 RETURNING version;
 
 -- name: discard_remove
@@ -270,6 +275,7 @@ RETURNING version;
 DELETE FROM messages INDEXED BY messages_id
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 2
     AND (:name = '' OR producer_group = :name)
+    AND (:version = 0 OR version = :version)
     AND version <= (SELECT floor FROM topics WHERE uid = :topic)
 RETURNING version + 1;
 
@@ -299,7 +305,7 @@ ORDER BY ts LIMIT :limit;
 -- Messages that name a consumer as their holder.
 SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers
 FROM messages INDEXED BY messages_held
-WHERE topic = :topic AND lock_consumer = :consumer AND life = 0 AND id > :after
+WHERE topic = :topic AND lock_consumer = :consumer AND life = 0 AND id > :after AND id >= :first
     AND (:session IS NULL OR lock_session = :session)
 ORDER BY id LIMIT :limit;
 
@@ -307,7 +313,14 @@ ORDER BY id LIMIT :limit;
 -- Messages of a producer group.
 SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers
 FROM messages INDEXED BY messages_owned
-WHERE topic = :topic AND producer_group = :producer_group AND life = 0 AND id > :after
+WHERE topic = :topic AND producer_group = :producer_group AND life = 0 AND id > :after AND id >= :first
+ORDER BY id LIMIT :limit;
+
+-- name: select_keys
+-- Messages of a bucket, by id.
+SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers
+FROM messages INDEXED BY messages_id
+WHERE topic = :topic AND bucket = :bucket AND life = 0 AND id > :after AND id >= :first AND id < :end
 ORDER BY id LIMIT :limit;
 
 -- name: count_owned
@@ -458,6 +471,13 @@ WHERE no IN (
     SELECT m.no FROM json_each(:keys) key CROSS JOIN messages m INDEXED BY messages_id
     WHERE m.topic = :topic AND m.bucket = key.value->>0 AND m.id = key.value->>1
 );
+
+-- name: restore
+-- Gives a message that was just created its saved history.
+UPDATE messages INDEXED BY messages_id SET
+    due = :due, ts = CASE WHEN :death IS NULL THEN :due ELSE :died END, attempts = :attempts,
+    life = CASE WHEN :death IS NULL THEN 0 ELSE 2 END, death = :death
+WHERE topic = :topic AND bucket = :bucket AND id = :id;
 
 -- name: keep_letter
 -- Copies a dead letter to a new key, with one more header.

@@ -960,3 +960,176 @@ class ScheduleRef(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     name: str
     def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class MessageFilter(_message.Message):
+    __slots__ = ("producer_group", "consumer", "prefix", "start_ms", "end_ms", "statuses", "reason")
+    PRODUCER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    START_MS_FIELD_NUMBER: _ClassVar[int]
+    END_MS_FIELD_NUMBER: _ClassVar[int]
+    STATUSES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    producer_group: str
+    consumer: str
+    prefix: str
+    start_ms: int
+    end_ms: int
+    statuses: _containers.RepeatedScalarFieldContainer[str]
+    reason: str
+    def __init__(self, producer_group: _Optional[str] = ..., consumer: _Optional[str] = ..., prefix: _Optional[str] = ..., start_ms: _Optional[int] = ..., end_ms: _Optional[int] = ..., statuses: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ListRequest(_message.Message):
+    __slots__ = ("topic_uid", "filter", "limit", "after")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    filter: MessageFilter
+    limit: int
+    after: str
+    def __init__(self, topic_uid: _Optional[int] = ..., filter: _Optional[_Union[MessageFilter, _Mapping]] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
+
+class MessagePage(_message.Message):
+    __slots__ = ("messages", "next")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[Message]
+    next: str
+    def __init__(self, messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
+
+class MessageState(_message.Message):
+    __slots__ = ("id", "state", "message", "consumer", "until_ms", "died_ms", "reason", "producer_group")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    DIED_MS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    state: str
+    message: Message
+    consumer: str
+    until_ms: int
+    died_ms: int
+    reason: str
+    producer_group: str
+    def __init__(self, id: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[_Union[Message, _Mapping]] = ..., consumer: _Optional[str] = ..., until_ms: _Optional[int] = ..., died_ms: _Optional[int] = ..., reason: _Optional[str] = ..., producer_group: _Optional[str] = ...) -> None: ...
+
+class MessageStates(_message.Message):
+    __slots__ = ("states",)
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    states: _containers.RepeatedCompositeFieldContainer[MessageState]
+    def __init__(self, states: _Optional[_Iterable[_Union[MessageState, _Mapping]]] = ...) -> None: ...
+
+class ChangeMatchingRequest(_message.Message):
+    __slots__ = ("topic_uid", "kind", "filter", "due_ms", "delay_ms", "dry_run", "after", "limit")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KIND_UNSPECIFIED: _ClassVar[ChangeMatchingRequest.Kind]
+        KIND_CANCEL: _ClassVar[ChangeMatchingRequest.Kind]
+        KIND_RESCHEDULE: _ClassVar[ChangeMatchingRequest.Kind]
+        KIND_REDRIVE: _ClassVar[ChangeMatchingRequest.Kind]
+        KIND_DISCARD: _ClassVar[ChangeMatchingRequest.Kind]
+    KIND_UNSPECIFIED: ChangeMatchingRequest.Kind
+    KIND_CANCEL: ChangeMatchingRequest.Kind
+    KIND_RESCHEDULE: ChangeMatchingRequest.Kind
+    KIND_REDRIVE: ChangeMatchingRequest.Kind
+    KIND_DISCARD: ChangeMatchingRequest.Kind
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    kind: ChangeMatchingRequest.Kind
+    filter: MessageFilter
+    due_ms: int
+    delay_ms: int
+    dry_run: bool
+    after: str
+    limit: int
+    def __init__(self, topic_uid: _Optional[int] = ..., kind: _Optional[_Union[ChangeMatchingRequest.Kind, str]] = ..., filter: _Optional[_Union[MessageFilter, _Mapping]] = ..., due_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., dry_run: _Optional[bool] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ChangedBatch(_message.Message):
+    __slots__ = ("looked", "matched", "done", "refused", "sample", "next", "due_ms")
+    class RefusedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    LOOKED_FIELD_NUMBER: _ClassVar[int]
+    MATCHED_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    looked: int
+    matched: int
+    done: int
+    refused: _containers.ScalarMap[str, int]
+    sample: _containers.RepeatedScalarFieldContainer[str]
+    next: str
+    due_ms: int
+    def __init__(self, looked: _Optional[int] = ..., matched: _Optional[int] = ..., done: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., sample: _Optional[_Iterable[str]] = ..., next: _Optional[str] = ..., due_ms: _Optional[int] = ...) -> None: ...
+
+class SavedMessage(_message.Message):
+    __slots__ = ("id", "due_ms", "expires_ms", "attempts", "producer_group", "key", "headers", "body", "reason", "died_ms")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DIED_MS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    due_ms: int
+    expires_ms: int
+    attempts: int
+    producer_group: str
+    key: bytes
+    headers: _containers.RepeatedCompositeFieldContainer[Header]
+    body: bytes
+    reason: str
+    died_ms: int
+    def __init__(self, id: _Optional[str] = ..., due_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., attempts: _Optional[int] = ..., producer_group: _Optional[str] = ..., key: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., body: _Optional[bytes] = ..., reason: _Optional[str] = ..., died_ms: _Optional[int] = ...) -> None: ...
+
+class ExportRequest(_message.Message):
+    __slots__ = ("topic_uid", "dead_letters", "after", "limit")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    dead_letters: bool
+    after: str
+    limit: int
+    def __init__(self, topic_uid: _Optional[int] = ..., dead_letters: _Optional[bool] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ExportPage(_message.Message):
+    __slots__ = ("messages", "next")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[SavedMessage]
+    next: str
+    def __init__(self, messages: _Optional[_Iterable[_Union[SavedMessage, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
+
+class ImportRequest(_message.Message):
+    __slots__ = ("topic_uid", "messages")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    messages: _containers.RepeatedCompositeFieldContainer[SavedMessage]
+    def __init__(self, topic_uid: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[SavedMessage, _Mapping]]] = ...) -> None: ...

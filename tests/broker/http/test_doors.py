@@ -71,6 +71,25 @@ def test_foreign_host_header_is_refused_without_a_token(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_page_of_another_site_changes_nothing(tmp_path: Path) -> None:
+    """Changes without a body are the ones that a browser sends without a preflight request."""
+
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic("t")
+            await served.http.post("/v1/topics/t/pause", json={})
+            for origin in ("https://evil.test", "null", "http://127.0.0.1:1"):
+                for path in ("/v1/topics/t/resume", "/v1/schedules/s/pause"):
+                    answer = await served.http.post(path, headers={"origin": origin})
+                    check(answer, 421, "wrong_host")
+            assert "pause" in (await served.http.get("/v1/topics/t")).json()
+            own = {"origin": served.url}
+            answer = await served.http.post("/v1/topics/t/resume", headers=own)
+            assert answer.status_code == 200
+
+    asyncio.run(play())
+
+
 def test_https_works_with_a_certificate(tmp_path: Path) -> None:
     async def play() -> None:
         certificate, key = make_certificate(tmp_path)

@@ -32,6 +32,9 @@ REQUESTS: dict[tuple[str, str], dict[str, Any] | None] = {
     ("post", "/v1/topics/{topic}/cancel"): {"ids": ["b"]},
     ("get", "/v1/topics/{topic}/messages/{id}"): None,
     ("get", "/v1/topics/{topic}/messages/{id}/body"): None,
+    ("get", "/v1/topics/{topic}/messages"): None,
+    ("get", "/v1/topics/{topic}/messages/{id}/state"): None,
+    ("post", "/v1/topics/{topic}/change-matching"): {"operation": "cancel", "filter": {}},
     ("get", "/v1/topics/{topic}/counts"): None,
     ("get", "/v1/topics/{topic}/forecast"): None,
     ("post", "/v1/topics/{topic}/receive"): {"consumer": "worker-1", "wait": "1ms"},
@@ -60,13 +63,13 @@ REQUESTS: dict[tuple[str, str], dict[str, Any] | None] = {
 """A valid request for each route; the list of topics has only those that the token may see."""
 _OPEN = {("get", "/livez"), ("get", "/readyz"), ("get", "/v1/topics"), ("get", "/v1/schedules")}
 _ALLOWED = {
-    RightKind.PRODUCE: "topic create-message messages reschedule cancel-message cancel look body dead "
+    RightKind.PRODUCE: "topic create-message messages reschedule cancel-message cancel look state body dead "
     "redrive discard schedule show-schedule next-times pause-schedule resume-schedule delete-schedule",
     RightKind.CONSUME: "topic receive ack extend release retry bury",
-    RightKind.OBSERVE: "topic look counts forecast dead show-schedule next-times info metrics",
-    RightKind.ADMINISTER: "create topic drop change pause resume look counts forecast dead "
-    "redrive discard schedule show-schedule next-times pause-schedule resume-schedule delete-schedule "
-    "info metrics",
+    RightKind.OBSERVE: "topic look list state counts forecast dead show-schedule next-times info metrics",
+    RightKind.ADMINISTER: "create topic drop change pause resume look list state matching counts forecast "
+    "dead redrive discard schedule show-schedule next-times pause-schedule resume-schedule "
+    "delete-schedule info metrics",
     RightKind.TIMERS: "",
     RightKind.NODE: "",
 }
@@ -89,6 +92,9 @@ _NAMES = dict(
             "cancel",
             "look",
             "body",
+            "list",
+            "state",
+            "matching",
             "counts",
             "forecast",
             "receive",

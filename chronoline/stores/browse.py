@@ -1,0 +1,179 @@
+"""Pages of the messages that a filter means, each by the index that fits the filter best.
+
+| the filter names | index | order |
+| --- | --- | --- |
+| a holder | `messages_held` | id |
+| a producer group | `messages_owned` | id |
+| the beginning of the id | the key | bucket, id |
+| times, or nothing | `messages_due` | position, id |
+
+A page looks at a bounded number of messages, whatever the filter leaves of them, so that no call lasts long.
+It may hold fewer messages than it could, or none, although there are more: `next` says so.
+
+`sweep` is for changes of all messages of a filter. Where it can, it reads in the order of the key, which no
+change of a message moves, so that a message that is rescheduled is not met again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from chronoline.core.filters import ListPlace, MessageFilter
+from chronoline.core.message import DeadLetter, Message
+from chronoline.core.ranges import BucketRange
+from chronoline.stores.contract import MAX_BATCH, Page, Store
+
+_MOST_LOOKED = 10_000
+_LEAST_CHUNK = 200
+
+Item = TypeVar("Item", Message, DeadLetter)
+Read = Callable[[ListPlace | None, int], Page]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found(Generic[Item]):
+    """The items of a page."""
+
+    items: tuple[Item, ...]
+    looked: int
+    """The number of messages or letters that were compared with the filter."""
+    next: ListPlace | None
+    """Where the next page begins; None at the end."""
+
+
+def browse(
+    store: Store,
+    topic_uid: int,
+    wanted: MessageFilter,
+    *,
+    after: ListPlace | None = None,
+    limit: int,
+    now_ms: int,
+) -> Found[Message]:
+    """A page for people: without a group, a holder or a beginning of the id by position."""
+    read = _by_name(store, topic_uid, wanted)
+    if read is None and wanted.prefix:
+        read = _by_key(store, topic_uid, wanted)
+    return _page(read or _by_position(store, topic_uid, wanted), wanted, after, limit, now_ms)
+
+
+def sweep(
+    store: Store,
+    topic_uid: int,
+    wanted: MessageFilter,
+    *,
+    after: ListPlace | None = None,
+    limit: int,
+    now_ms: int,
+) -> Found[Message]:
+    """A page for changes: at most `limit` messages are looked at, all in one read."""
+    read = _by_name(store, topic_uid, wanted)
+    if read is None and wanted.has_times and not wanted.prefix:
+        read = _by_cell(store, topic_uid, wanted)
+    page = (read or _by_key(store, topic_uid, wanted))(after, limit)
+    return Found(
+        items=tuple(each for each in page.messages if wanted.matches(each, now_ms)),
+        looked=len(page.messages),
+        next=ListPlace.of(page.messages[-1]) if page.more else None,
+    )
+
+
+def sweep_letters(
+    store: Store,
+    topic_uid: int,
+    wanted: MessageFilter,
+    *,
+    after: ListPlace | None = None,
+    limit: int,
+) -> Found[DeadLetter]:
+    """A page of dead letters, oldest first."""
+    place = None if after is None else DeadLetter.place(after.id, after.ts)
+    if place is None and wanted.start:
+        place = DeadLetter.place("\x01", max(0, wanted.start - 1))
+    letters = store.dead_letters(topic_uid, after=place, limit=limit)
+    ended = wanted.end is not None and bool(letters) and letters[-1].died >= wanted.end
+    return Found(
+        items=tuple(each for each in letters if wanted.matches_letter(each)),
+        looked=len(letters),
+        next=ListPlace.of_letter(letters[-1]) if len(letters) == limit and not ended else None,
+    )
+
+
+def _page(
+    read: Read, wanted: MessageFilter, after: ListPlace | None, limit: int, now_ms: int
+) -> Found[Message]:
+    found: list[Message] = []
+    looked = 0
+    while True:
+        chunk = min(MAX_BATCH, max(_LEAST_CHUNK, limit - len(found)))
+        page = read(after, chunk)
+        looked += len(page.messages)
+        for message in page.messages:
+            after = ListPlace.of(message)
+            if wanted.matches(message, now_ms):
+                found.append(message)
+                if len(found) == limit:
+                    is_last = message is page.messages[-1] and not page.more
+                    next_place = None if is_last else after
+                    return Found(items=tuple(found), looked=looked, next=next_place)
+        if not page.more or looked >= _MOST_LOOKED:
+            next_place = after if page.more else None
+            return Found(items=tuple(found), looked=looked, next=next_place)
+
+
+def _by_name(store: Store, uid: int, wanted: MessageFilter) -> Read | None:
+    """By holder or group; None if the filter names neither."""
+
+    def held(after: ListPlace | None, limit: int) -> Page:
+        behind = "" if after is None else after.id
+        page = store.select_held(
+            uid, wanted.consumer, after=behind, first=wanted.prefix, limit=limit
+        )
+        return _within(page, wanted.prefix)
+
+    def owned(after: ListPlace | None, limit: int) -> Page:
+        behind = "" if after is None else after.id
+        page = store.select_owned(
+            uid, wanted.producer_group, after=behind, first=wanted.prefix, limit=limit
+        )
+        return _within(page, wanted.prefix)
+
+    if wanted.consumer:
+        return held
+    return owned if wanted.producer_group else None
+
+
+def _within(page: Page, prefix: str) -> Page:
+    """The part of a page in the order of ids that has the prefix."""
+    inside = tuple(each for each in page.messages if each.id.startswith(prefix))
+    return Page(messages=inside, more=page.more and len(inside) == len(page.messages))
+
+
+def _by_key(store: Store, uid: int, wanted: MessageFilter) -> Read:
+    def read(after: ListPlace | None, limit: int) -> Page:
+        key = None if after is None else (after.bucket, after.id)
+        return store.select_prefix(uid, wanted.prefix, after=key, limit=limit)
+
+    return read
+
+
+def _by_position(store: Store, uid: int, wanted: MessageFilter) -> Read:
+    def read(after: ListPlace | None, limit: int) -> Page:
+        place = None if after is None else (after.ts, after.id)
+        return store.select_between(
+            uid, start=wanted.start, end=wanted.end, after=place, limit=limit
+        )
+
+    return read
+
+
+def _by_cell(store: Store, uid: int, wanted: MessageFilter) -> Read:
+    ranges = [BucketRange(0, store.get_topic(uid).settings.buckets)]
+
+    def read(after: ListPlace | None, limit: int) -> Page:
+        place = None if after is None else Message.place(after.id, after.ts, after.bucket)
+        return store.scan(uid, ranges, start=wanted.start, end=wanted.end, after=place, limit=limit)
+
+    return read
