@@ -36,7 +36,7 @@ RESULTS := $(VENV)/checks
 CHECKS := $(addprefix check-,$(TEST_GROUPS)) check-types
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fetch $(CHECKS) torture bench site lock proto clean
+.PHONY: help setup demo test fetch $(CHECKS) torture bench site reference lock proto clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -79,8 +79,11 @@ bench: setup ## Measure beside the raw engine (BENCH=store)
 	@$(BIN)/chronoline bench $(BENCH)
 
 site: setup ## Build the handbook into build/site
-	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/python -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/python -m mkdocs build --strict
 	@echo "== open build/site/index.html"
+
+reference: setup ## Make docs/reference from the code
+	@$(BIN)/python -m scripts.reference
 
 lock: setup ## Resolve the newest dependencies into requirements.lock
 	$(UV) pip compile pyproject.toml bench/pyproject.toml --all-extras --group dev \

@@ -21,10 +21,10 @@ class Reminder(BaseModel):
 def remind_me(client: Client, user: str, text: str, at: datetime) -> None:
     # The caller sets the id, so that a second request moves the reminder instead of adding another.
     reminder = Reminder(user=user, text=text)
-    client.send("reminders", reminder, id=f"{user}/{text}", due=at, if_exists="replace")
+    client.send("example-reminders", reminder, id=f"{user}/{text}", due=at, if_exists="replace")
 
 
-@worker.handler("reminders")
+@worker.handler("example-reminders")
 def remind(lease: Lease) -> None:
     global reminded  # noqa: PLW0603 - the example ends after the last reminder
     reminder = lease.model(Reminder)
@@ -35,7 +35,7 @@ def remind(lease: Lease) -> None:
 
 
 with Client() as client:
-    client.create_topic("reminders")
+    client.create_topic("example-reminders")
     now = datetime.now(UTC)  # a time without a zone would be refused
     remind_me(client, "ada", "the tea is ready", now + timedelta(seconds=1.5))
     remind_me(client, "ben", "call the bank", now + timedelta(seconds=1))

@@ -1,7 +1,7 @@
-"""A hook of MkDocs: files outside docs/ that pages link to are pages of the site too; anchors are GitHub's.
+"""A hook of MkDocs: files outside docs/ that pages link to are on the site too, and anchors are GitHub's.
 
 Pages are written for the repository, where `../examples/reminders.py` leads to a file. On the site such a
-link leads to a page that shows the file: the handbook needs no server that holds the repository.
+link leads to a page that shows the file, so the handbook is complete without a server of the repository.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class Broker:
             await brokers.close()
 
 
-def _broker(
+def broker_of(
     *,
     address: Address = None,
     token_file: TokenFile = None,
@@ -124,5 +124,5 @@ def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> bool | 
     return Tls(ca, certificate, key)
 
 
-asks_a_broker = sharing(_broker)
+asks_a_broker = sharing(broker_of)
 """Gives a command the options that name a broker, and that broker."""

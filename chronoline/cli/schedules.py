@@ -84,7 +84,9 @@ def create(  # noqa: PLR0913 - the options of a command
     ] = None,
     catch_up: Annotated[
         CatchUpRule,
-        typer.Option(help="What to create of those that an outage of all brokers prevented."),
+        typer.Option(
+            help="The occurrences to create of those that an outage of all brokers prevented."
+        ),
     ] = CatchUpRule.ONE,
     body: Annotated[
         str | None, typer.Option(metavar="TEXT|-", help="The body, or - to read it from stdin.")

@@ -93,10 +93,10 @@ def create(  # noqa: PLR0913 - the options of a command
         ),
     ] = None,
     most_per_s: Annotated[
-        int | None, typer.Option(metavar="N", help="Deliver at most so many messages a second.")
+        int | None, typer.Option(metavar="N", help="The most deliveries a second.")
     ] = None,
     most_in_flight: Annotated[
-        int | None, typer.Option(metavar="N", help="At most so many messages leased at a time.")
+        int | None, typer.Option(metavar="N", help="The most messages under a lease at a time.")
     ] = None,
     spread: Annotated[
         str | None,

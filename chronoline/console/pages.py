@@ -47,7 +47,7 @@ _SECRET_FIELD = "form_secret"
 _MOST_FIELDS = 100
 _MOST_FORM_BYTES = 1024 * 1024
 _MOST_SIGN_IN_BYTES = 16 * 1024
-"""The most of a form of somebody who has not signed in."""
+"""The most bytes of a form of a browser that has not signed in."""
 _QUICK_BYTES = 16 * 1024
 """Larger forms are read in a thread: each escaped character takes as long as a microsecond."""
 _MOST_DIGITS = 18

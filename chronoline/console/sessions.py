@@ -95,7 +95,7 @@ class BrowserSessions:
         return self._signed_in if session.authorization else self._strangers
 
     def _session_id(self, cookies: bytes) -> str:
-        """The value of our cookie. Those of other programs on this host may have any form."""
+        """The value of the console's cookie. Cookies of other programs on this host may have any form."""
         for each in cookies.decode("latin-1").split(";"):
             name, _, value = each.strip().partition("=")
             if name == self.cookie:

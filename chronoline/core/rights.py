@@ -143,7 +143,7 @@ def _regex(pattern: str) -> re.Pattern[str]:
     first, *others = map(re.escape, pattern.split(_ANY))
     if not others:
         return re.compile(first)
-    # Each part is matched at its first place for good: else a pattern of many stars takes for ever to fail.
+    # Each part is matched at its first place and stays there: else a pattern of many stars fails after hours.
     between = "".join(f"(?>.*?{each})" for each in others[:-1])
     return re.compile(f"{first}{between}.*{others[-1]}", re.DOTALL)
 

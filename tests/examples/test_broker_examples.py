@@ -132,7 +132,7 @@ def test_fastapi_app_schedules_messages(chronoline_store: MemoryStore) -> None:
         naive = {"text": "x", "at": "2030-01-01T12:00:00"}
         assert client.put("/reminders/x", json=naive).status_code == 422
         assert client.delete("/reminders/tea").status_code == 204
-        assert client.delete("/reminders/never-was").status_code == 409
+        assert client.delete("/reminders/never-was").status_code == 404
         assert_not_scheduled(chronoline_store, "web-reminders")
 
 

@@ -40,6 +40,8 @@ FOLDER = re.compile(r"(?<![\w.*/-])\w+(?:/\w+)*/(?![\w.*{])")
 DOTTED = re.compile(r"(?<![\w/.])chronoline(?:_bench)?(?:\.(?!proto\b)\w+)+")
 NOT_OURS = {
     "first.py": "the reader of README makes it",
+    "remind.py": "the reader of the tutorial makes it",
+    "chronoline.identity": "a table in PostgreSQL",
     "chronoline.commands": "a group of entry points",
     "chronoline.notify": "a setting of PostgreSQL",
     "chronoline.send": "a function in SQL",

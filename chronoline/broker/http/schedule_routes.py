@@ -111,7 +111,7 @@ class CreateScheduleRequest(RequestBody):
     start_ms: Milliseconds | None = None
     catch_up: Literal["none", "one", "all"] = Field(
         default="one",
-        description="What is created of the occurrences that no broker created in time: "
+        description="The occurrences to create of those that no broker created in time: "
         "none, the latest one, or all.",
     )
     body: str | None = Field(default=None, description="As text.")

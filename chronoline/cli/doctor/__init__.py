@@ -5,32 +5,34 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from chronoline.cli.broker import (
+    Authority,
+    Broker,
+    Certificate,
+    Insecure,
+    Key,
+    Tls,
+    TokenFile,
+    broker_of,
+)
 from chronoline.cli.doctor.checks import CHECK_S, Check, Diagnosis, run_checks
 from chronoline.cli.doctor.machine import machine_checks
 from chronoline.cli.options import (
     AsJson,
     Config,
     address_option,
-    authority_option,
-    checked_addresses,
     default,
-    read_token,
-    tls_option,
-    token_file_option,
 )
 from chronoline.cli.output import count_of, printable, quiet_when_nobody_reads
 from chronoline.core.errors import ChronolineError
 
-if TYPE_CHECKING:
-    from chronoline.cli.broker import Broker
-
-_PANEL = "A running broker"
+_PANEL = "The broker"
 _EXAMPLE = "127.0.0.1:7400"
 _SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
 
@@ -60,9 +62,6 @@ Timeout = Annotated[
 Address = Annotated[
     str | None, address_option(_EXAMPLE, variable="", panel=_PANEL, several=", or several")
 ]
-TokenFile = Annotated[Path | None, token_file_option(panel=_PANEL)]
-Tls = Annotated[bool, tls_option(panel=_PANEL)]
-Authority = Annotated[Path | None, authority_option(panel=_PANEL)]
 
 
 def doctor(  # noqa: PLR0913 - the options of a command
@@ -78,6 +77,9 @@ def doctor(  # noqa: PLR0913 - the options of a command
     token_file: TokenFile = None,
     tls: Tls = False,
     ca: Authority = None,
+    certificate: Certificate = None,
+    key_file: Key = None,
+    insecure: Insecure = False,
 ) -> None:
     """Look at a set-up, and say what to mend: a line for each check.
 
@@ -94,15 +96,17 @@ def doctor(  # noqa: PLR0913 - the options of a command
 
     If there is a problem, the exit code is 1; warnings leave it at 0.
     """
-    from chronoline.cli.broker import Broker  # noqa: PLC0415 - beside the libraries that are looked at
-
     of_node = any(each is not None for each in (config, data, store)) or bool(setting)
     checks = [*machine_checks()]
     if address is not None:
-        broker = Broker(
-            address=checked_addresses(address, _EXAMPLE),
-            token=None if token_file is None else read_token(token_file),
-            tls=tls if ca is None else ca,
+        broker = broker_of(
+            address=address,
+            token_file=token_file,
+            tls=tls,
+            ca=ca,
+            certificate=certificate,
+            key_file=key_file,
+            insecure=insecure,
         )
         checks += _loaded("broker", lambda: _of_broker(broker))
     if of_node or (pipe is None and address is None):

@@ -2,8 +2,8 @@
 
 A pure function. It compares the last third of the samples with the first, after a warm-up: a process that
 leaks memory, descriptors or threads, a store whose rows or bytes grow, and messages that come later and
-later. Only a process that runs throughout can show a leak, so processes are told apart by their names and
-their starts.
+later. Only a process that lives long can show a leak: one that was started again warms up, and has another
+name.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ END = "end"
 
 _WARM_UP = 0.25
 """The part of a run in which caches fill and ids stay taken."""
+_LIFE = 0.5
+"""The part of the time after the warm-up that a process has to live, to be judged."""
 _LEAST_SAMPLES = 3
 """In each third; with fewer nothing is proved."""
 _OUTAGE_S = 10.0
@@ -92,17 +94,28 @@ def _series(events: Sequence[Event]) -> dict[tuple[str, str], list[float]]:
     begin, end = events[0].mono_ns, events[-1].mono_ns
     warm = begin + (end - begin) * _WARM_UP
     outages = [event.mono_ns for event in events if event.kind == FAULT]
+    lives: dict[str, list[int]] = defaultdict(list)
+    for event in events:
+        if event.kind in LIMITS:
+            lives[_who(event)].append(event.mono_ns)
+    judged = {
+        who for who, at in lives.items() if at[0] <= warm and at[-1] - warm >= _LIFE * (end - warm)
+    }
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for event in events:
-        if event.mono_ns < warm or event.kind not in LIMITS:
+        if event.mono_ns < warm or event.kind not in LIMITS or _who(event) not in judged:
             continue
         if event.kind == FLOW and _is_within(event.mono_ns, outages):
             continue
         for figure in LIMITS[event.kind]:
             value = event.get(figure)
             if value is not None:
-                found[event.get("who", event.kind), figure].append(float(value))
+                found[_who(event), figure].append(float(value))
     return found
+
+
+def _who(event: Event) -> str:
+    return str(event.get("who", event.kind))
 
 
 def _is_within(moment_ns: int, outages: Sequence[int]) -> bool:

@@ -16,9 +16,10 @@ from typing import Self
 import aiohttp
 from aiohttp import web
 
-from chronoline.client import AsyncClient, AsyncLease, Refusal, TopicSettings, ToSend
+from chronoline.client import AsyncClient, AsyncLease, TopicSettings, ToSend
 from chronoline.core.errors import ChronolineError
 from chronoline.core.lateness import Lateness
+from chronoline.core.outcome import Refusal
 from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.tasks import TaskSet
 from chronoline.runtime.timestamps import from_ms, to_ms
@@ -167,7 +168,7 @@ class Load:
             self._due_ms |= dues
         else:
             self._calls |= dues.keys()
-        messages = [ToSend(body=i.encode(), id=i, due=from_ms(due)) for i, due in dues.items()]
+        messages = [ToSend(body=i, id=i, due=from_ms(due)) for i, due in dues.items()]
         try:
             outcomes = await client.send_many(topic, messages)
         except ChronolineError as error:

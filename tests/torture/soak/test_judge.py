@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ _FLAT: dict[str, dict[str, float]] = {
 def _run(
     shape: Callable[[str, str, float, int], float] = lambda kind, figure, value, number: value,
     samples: int = _SAMPLES,
-    **end: int,
+    end: Mapping[str, int] = MappingProxyType({}),
 ) -> list[Event]:
     """A run whose figures have a shape over its samples."""
     found = []
@@ -72,6 +73,18 @@ def test_growth_in_the_warm_up_is_allowed() -> None:
     assert judge(_run(grow)) == []
 
 
+def test_process_that_was_started_again_is_not_judged() -> None:
+    def started(number: int) -> Event:
+        fields = {"who": "broker-2.2", "rss_mb": number, "descriptors": number, "threads": number}
+        return Event(SAMPLE, "director", 0.0, number * _EVERY_NS + 1, fields)
+
+    late = [started(number) for number in range(_SAMPLES // 2, _SAMPLES)]
+    early = [started(number) for number in range(_SAMPLES)]
+    for more, expected in ((late, 0), (early, 3)):
+        events = sorted([*_run(), *more], key=lambda event: event.mono_ns)
+        assert len(_rules(events)) == expected
+
+
 def test_lateness_in_an_outage_is_allowed() -> None:
     def late(kind: str, figure: str, value: float, number: int) -> float:
         return 4_000 if kind == FLOW and number >= _SAMPLES - 2 else value
@@ -88,8 +101,7 @@ def test_lateness_in_an_outage_is_allowed() -> None:
     ("field", "rule"), [("lost", "6 "), ("early", "10 "), ("double", "7 "), ("unpopped", "32 ")]
 )
 def test_loss_of_each_kind_is_found(field: str, rule: str) -> None:
-    end: dict[str, Any] = {field: 3}
-    (found,) = judge(_run(**end))
+    (found,) = judge(_run(end={field: 3}))
     assert found.rule.startswith(rule)
     assert found.detail == "3 of 1,000"
 
@@ -98,4 +110,4 @@ def test_run_that_proves_nothing_fails() -> None:
     rules = _rules(_run(samples=4))
     assert "37 rss_mb was not judged" in rules
     assert judge(_run()[:-1]) == [Violation("the run did not end", "its last event is missing")]
-    assert _rules(_run(delivered=0)) == ["13 due message not served"]
+    assert _rules(_run(end={"delivered": 0})) == ["13 due message not served"]

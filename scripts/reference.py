@@ -1,0 +1,364 @@
+"""Generates docs/reference from the code: `python -m scripts.reference`. A test finds stale pages."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import json
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import typer
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from chronoline.stores.memory import MemoryStore
+
+ROOT = Path(__file__).parents[1]
+TARGET = ROOT / "docs" / "reference"
+_NOTE = "This page is made from the code by `make reference`."
+_SPARK = {
+    "timeline_reader": "chronoline, for reading",
+    "timeline_writer": "chronoline, for writing",
+    "log_options": "chronoline_log",
+}
+"""The modules that read options, with the headings of their tables."""
+
+
+def pages() -> dict[str, str]:
+    """Returns the generated pages by file name."""
+    made: dict[str, Callable[[], Iterable[str]]] = {
+        "commands.md": commands,
+        "settings.md": settings,
+        "metrics.md": metrics,
+        "http.md": http,
+        "grpc.md": grpc,
+        "spark.md": spark,
+    }
+    return {name: "\n".join([*make(), ""]) for name, make in made.items()}
+
+
+def heading(title: str, text: str) -> Iterator[str]:
+    yield from (f"# {title}", "", f"{text} {_NOTE}", "")
+
+
+def table(names: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    rows = [[cell.replace("|", "\\|").replace("\n", " ").strip() for cell in row] for row in rows]
+    if rows:
+        names = list(names)
+        yield f"| {' | '.join(names)} |"
+        yield f"|{' --- |' * len(names)}"
+        yield from (f"| {' | '.join(row)} |" for row in rows)
+        yield ""
+
+
+def code(text: object) -> str:
+    return f"`{text}`" if str(text) else ""
+
+
+def sentence(text: str | None) -> str:
+    return inspect.cleandoc(text or "").partition("\n\n")[0]
+
+
+# The command
+
+
+def commands() -> Iterator[str]:
+    from chronoline.cli.main import _COMMANDS, command_line  # noqa: PLC0415 - it loads every command
+
+    yield from heading("Commands", "Every command of `chronoline`, with its options.")
+    ours = [name for name in _COMMANDS if name != "bench"]  # of another distribution
+    yield from command("chronoline", typer.main.get_command(command_line(ours)))
+
+
+def command(name: str, found: Any) -> Iterator[str]:
+    inner: Mapping[str, Any] = getattr(found, "commands", {})
+    if not inner:
+        yield from (f"## {name}", "")
+        words, *rest = re.split(r"\n\s*\n", inspect.cleandoc(found.help or ""))
+        yield from (plain(words), "")
+        if rest:
+            yield from ("```text", plain("\n\n".join(rest)), "```", "")
+        shown = [each for each in found.params if not getattr(each, "hidden", False)]
+        yield from table(("option", "", "default"), map(option, shown))
+    for each in inner:
+        if not inner[each].hidden:
+            yield from command(f"{name} {each}", inner[each])
+
+
+def option(found: Any) -> tuple[str, str, str]:
+    names = ", ".join([*found.opts, *found.secondary_opts])
+    if found.param_type_name == "argument":
+        names = found.metavar or found.name.upper()
+    elif found.metavar and not getattr(found, "is_flag", False):
+        names = f"{names} {found.metavar}"
+    default = "" if callable(found.default) or found.default in (None, False, ()) else found.default
+    if found.required:
+        default = "required"
+    return code(names), plain(getattr(found, "help", None) or ""), code(default)
+
+
+def plain(text: str) -> str:
+    """Returns help without the markup of rich and the control characters of click."""
+    return (
+        re.sub(r"(?<!\\)\[/?[a-z ]*\]", "", text)
+        .replace("\b\n", "")
+        .replace("\b", "")
+        .replace("\\[", "[")
+        .strip()
+    )
+
+
+# Settings
+
+
+def settings() -> Iterator[str]:
+    from chronoline.broker.limits import Limits  # noqa: PLC0415 - each page loads its own
+    from chronoline.node.settings import NodeSettings  # noqa: PLC0415
+    from chronoline.pipe.settings import PipeSettings  # noqa: PLC0415
+
+    yield from heading("Settings", "The settings of nodes and pipes.")
+    yield 'Durations are milliseconds or text such as `"10s"`; sizes are bytes or text such as `"16MiB"`.'
+    yield ""
+    for title, prefix, model in (
+        ("A node", "CHRONOLINE_NODE_", NodeSettings),
+        ("A pipe", "CHRONOLINE_PIPE_", PipeSettings),
+    ):
+        yield from (f"## {title}", "")
+        yield "In a TOML file, or in the environment: "
+        yield f"`name` is `{prefix}NAME`, `name` in `[table]` is `{prefix}TABLE__NAME`."
+        yield ""
+        yield from table(("setting", "default", ""), fields(model, {}))
+        for name, inner in model.tables.items():
+            yield from (f"### {name}", "", sentence(inner.__doc__), "")
+            explained = docstrings(Limits) if name == "limits" else {}
+            yield from table(("setting", "default", ""), fields(inner, explained, f"{name}."))
+
+
+def fields(
+    model: type[BaseModel], explained: Mapping[str, str], before: str = ""
+) -> Iterator[tuple[str, str, str]]:
+    said = {**explained, **docstrings(model)}
+    tables = getattr(model, "tables", {})
+    for name, field in model.model_fields.items():
+        if name not in tables:
+            yield code(before + (field.alias or name)), default_of(field), said.get(name, "")
+
+
+def default_of(field: Any) -> str:
+    default = field.default
+    if field.is_required():
+        return "required"
+    if default is PydanticUndefined or default in (None, "", ()):
+        return ""
+    return code(",".join(map(str, default)) if isinstance(default, tuple) else str(default))
+
+
+def docstrings(found: type) -> dict[str, str]:
+    """Returns the strings below the attributes of a class."""
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(found))).body
+    assert isinstance(body, ast.ClassDef)
+    said = {}
+    for line, below in zip(body.body, body.body[1:], strict=False):
+        if isinstance(line, ast.AnnAssign) and isinstance(below, ast.Expr):
+            value = below.value
+            if isinstance(line.target, ast.Name) and isinstance(value, ast.Constant):
+                said[line.target.id] = sentence(str(value.value))
+    return said
+
+
+# Metrics
+
+
+def metrics() -> Iterator[str]:
+    from chronoline.broker.metrics import FAMILIES  # noqa: PLC0415
+    from chronoline.timers.metrics import TimersMetrics  # noqa: PLC0415
+
+    yield from heading("Metrics", "The metrics of a broker and of a node of timers, at `/metrics`.")
+    yield from (
+        "All have the label `cluster` and the tags of the settings. [Their meaning](../broker.md#metrics).",
+        "",
+    )
+    yield from ("## The broker", "")
+    yield from table(
+        ("name", "type", "labels", ""),
+        (
+            (
+                code(name),
+                "gauge" if each.gauge else "counter",
+                ", ".join(map(code, each.labels)),
+                each.help,
+            )
+            for name, each in FAMILIES.items()
+        ),
+    )
+    yield from ("## Timers", "")
+    yield from table(
+        ("name", "type", ""),
+        (
+            (code(each.name + "_total" * (each.type == "counter")), each.type, each.documentation)
+            for each in TimersMetrics().registry.collect()
+        ),
+    )
+
+
+# HTTP
+
+
+def http() -> Iterator[str]:
+    yield from heading("HTTP", "Every request of the HTTP interface.")
+    yield from (
+        "A node serves the same, with all schemas, as `/openapi.json`. [The guide](../http.md) has examples.",
+        "",
+    )
+    described = openapi()
+    for path, methods in described["paths"].items():
+        for method, each in methods.items():
+            yield from (f"## {method.upper()} {path}", "")
+            yield from (sentence(each.get("description")), "")
+            yield from table(
+                ("parameter", "in", ""),
+                (
+                    (code(one["name"]), one["in"], sentence(one.get("description")))
+                    for one in each.get("parameters", ())
+                ),
+            )
+            yield from table(("field", "type", ""), body_fields(described, each))
+            yield from ("Answers: " + ", ".join(map(code, each["responses"])), "")
+
+
+def openapi() -> dict[str, Any]:
+    from chronoline.node.broker_service import BrokerService  # noqa: PLC0415
+
+    async def ask() -> dict[str, Any]:
+        at = ("127.0.0.1", 0)
+        with MemoryStore() as store:
+            async with BrokerService(store, grpc_address=at, http_address=at) as node:
+                assert node.http is not None
+                url = f"http://127.0.0.1:{node.http.port}/openapi.json"
+                answer = await asyncio.to_thread(urlopen, url)
+                found: dict[str, Any] = json.load(answer)
+                return found
+
+    return asyncio.run(ask())
+
+
+def body_fields(described: dict[str, Any], each: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    content = each.get("requestBody", {}).get("content", {}).get("application/json", {})
+    schema = resolved(described, content.get("schema", {}))
+    for name, field in schema.get("properties", {}).items():
+        kinds = field.get("anyOf", [field])
+        types = {
+            str(kind.get("type", kind.get("$ref", "any"))).rpartition("/")[2] for kind in kinds
+        }
+        yield code(name), ", ".join(sorted(types - {"null"})), sentence(field.get("description"))
+
+
+def resolved(described: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" not in schema:
+        return schema
+    found: dict[str, Any] = described["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return found
+
+
+# gRPC
+
+_RPC = re.compile(r"rpc (\w+)\((.+?)\) returns \((.+?)\);")
+_FIELD = re.compile(r"((?:optional |repeated )?[\w.<>, ]+?) (\w+) = (\d+);")
+_TYPE = re.compile(r"^ *(service|message|enum|oneof) (\w+) \{")
+
+
+def grpc() -> Iterator[str]:
+    yield from heading("gRPC", "The services and messages of the protocol.")
+    yield from ("[The protocol](../protocol.md) says how they are used.", "")
+    text = (ROOT / "chronoline" / "wire" / "v1" / "chronoline.proto").read_text("utf-8")
+    comment: list[str] = []
+    rows: list[tuple[str, ...]] = []
+    names: tuple[str, ...] = ()
+    for line in text.partition("\npackage ")[2].splitlines():
+        if line.strip().startswith("//"):
+            comment.append(line.strip().removeprefix("//").strip())
+            continue
+        said, comment = " ".join(comment), []
+        if (opened := _TYPE.match(line)) and opened[1] != "oneof":
+            yield from table(names, rows)
+            rows, names = (
+                [],
+                ("request", "takes", "returns", "")
+                if opened[1] == "service"
+                else ("field", "type", ""),
+            )
+            yield from (f"## {opened[2]}", "", *([said, ""] if said else []))
+        for call in _RPC.findall(line):
+            rows.append((code(call[0]), code(call[1]), code(call[2]), said))
+        if names[:1] == ("field",) or opened:
+            inside = line.partition("{")[2] if opened else line
+            rows += [
+                (code(each[1]), code(each[0].strip()), said * (not opened))
+                for each in _FIELD.findall(inside)
+            ]
+    yield from table(names, rows)
+
+
+# Spark
+
+
+def spark() -> Iterator[str]:
+    yield from heading(
+        "Options for Spark",
+        "The options of the DataFrame formats `chronoline` and `chronoline_log`.",
+    )
+    yield from ("[Spark](../spark.md) explains them. Names are the same in any case.", "")
+    for module, title in _SPARK.items():
+        tree = ast.parse((ROOT / "chronoline" / "spark" / f"{module}.py").read_text("utf-8"))
+        yield from (f"## {title}", "")
+        yield from table(("option", "type", "default"), sorted(set(spark_options(tree))))
+
+
+def spark_options(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
+    for call in ast.walk(tree):
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args):
+            continue
+        if getattr(call.func.value, "id", "") != "options" or call.func.attr in (
+            "finish",
+            "problem",
+        ):
+            continue
+        name, *rest = call.args
+        if isinstance(name, ast.Constant):
+            yield code(name.value), *kind_of(call.func.attr, rest)
+
+
+def kind_of(kind: str, rest: list[ast.expr]) -> tuple[str, str]:
+    words = [ast.unparse(each) for each in rest]
+    if kind == "required":
+        return "text", "required"
+    if kind == "choice" and isinstance(rest[0], ast.Tuple):
+        return "one of " + ", ".join(code(ast.literal_eval(each)) for each in rest[0].elts), code(
+            words[1].strip("'")
+        )
+    kinds = {
+        "optional": "text",
+        "whole": "whole number",
+        "duration_ms": "duration",
+        "moment_ms": "time",
+        "boolean": "true or false",
+        "choice": "text",
+    }
+    literal = isinstance(rest[0], ast.Constant) if rest else False
+    return kinds[kind], code(words[0].strip("'")) if literal and words[0] != "None" else ""
+
+
+def main() -> None:
+    TARGET.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (TARGET / name).write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,265 @@
+"""The pages of the handbook: each program and command runs as it is written, and prints the text below it.
+
+A page is played from top to bottom. Its Python shares one set of names. A block with a file name as its title
+is saved; a block titled "… terminal" runs in the background, and replaces the earlier one of that terminal by
+SIGKILL. A block of `text` holds lines of the output before it, with … for any characters. Days pass at once:
+`Worker.run` moves the broker's clock on while nothing is under way, until every topic is empty.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from chronoline import Worker
+from chronoline.client import Client
+from chronoline.pipe.settings import PipeSettings
+from chronoline.runtime.child_process import free_ports
+from chronoline.stores.memory import MemoryStore
+from chronoline.testing.broker import LocalBroker
+from chronoline.testing.postgres import PostgresServer
+from chronoline_bench.servers.aws import DynamoDBServer, S3Server
+from tests.broker.clocks import MovableClock
+
+DOCS = Path(__file__).parents[2] / "docs"
+GUIDES = [
+    path
+    for folder in ("guides", "coming-from")
+    for path in sorted((DOCS / folder).glob("*.md"))
+    if path.stem not in ("index", "chronos")  # they have no programs
+]
+TUTORIAL = DOCS / "start" / "tutorial.md"
+ON_THEIR_OWN = {"kafka-delay", "session-timers", "log-on-s3"}
+"""Guides with other servers than a broker; each has a test below."""
+BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.M | re.S)
+DAY_MS = 24 * 3600 * 1000
+
+
+class Block(NamedTuple):
+    language: str
+    title: str
+    body: str
+
+
+def blocks(page: Path) -> list[Block]:
+    return [Block(*found) for found in BLOCK.findall(page.read_text("utf-8"))]
+
+
+class Player:
+    """Plays a page against a broker whose clock it moves."""
+
+    def __init__(self, folder: Path, address: str, places: dict[str, str] | None = None) -> None:
+        """`places` are names of the page, such as addresses, with those of this test."""
+        self.folder = folder
+        self.address = address
+        self.places = places or {}
+        self.names: dict[str, Any] = {"__name__": "__main__"}
+        self.said = ""
+        self._terminals: dict[str, subprocess.Popen[bytes]] = {}
+
+    def play(self, page: Path) -> int:
+        """Returns the number of checked lines of output."""
+        checked = 0
+        for block in blocks(page):
+            body = self._local(block.body)
+            if block.language == "text":
+                checked += self._check(block)
+            elif block.title.endswith("terminal"):
+                self._open(block.title, body)
+            elif block.title:
+                (self.folder / block.title).write_text(block.body)
+            elif block.language == "python":
+                self._python(block.body, page.name)
+            elif block.language == "sh":
+                self._sh(body)
+        return checked
+
+    def close(self) -> None:
+        for terminal in self._terminals.values():
+            terminal.kill()
+            terminal.wait()
+
+    def _check(self, block: Block) -> int:
+        lines = block.body.splitlines()
+        for line in lines:
+            pattern = ".*".join(re.escape(part) for part in line.split("…"))
+            if block.title:
+                wait_for_line(self.folder / block.title, rf"^{pattern}$")
+            else:
+                assert re.search(rf"^{pattern}$", self.said, re.M), f"{line!r} not in {self.said!r}"
+        return len(lines)
+
+    def _local(self, body: str) -> str:
+        for stated, here in self.places.items():
+            body = body.replace(stated, here)
+        return body
+
+    def _open(self, title: str, body: str) -> None:
+        """Runs a program in the background. SIGKILL ends the one that ran in this terminal."""
+        if (earlier := self._terminals.pop(title, None)) is not None:
+            earlier.kill()
+            earlier.wait()
+        with (self.folder / title).open("wb") as out:
+            self._terminals[title] = subprocess.Popen(
+                ["bash", "-c", f"exec {body}"], cwd=self.folder, env=self._environment(), stdout=out
+            )
+        if body.startswith("chronoline up"):
+            wait_for_line(self.folder / title, r"^.*\d:\d")  # its addresses
+
+    def _python(self, body: str, name: str) -> None:
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            exec(compile(body, name, "exec"), self.names)
+        self.said = out.getvalue()
+
+    def _environment(self) -> dict[str, str]:
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return {
+            **os.environ,
+            "PATH": path,
+            "COLUMNS": "100",
+            "PYTHONUNBUFFERED": "1",
+            "CHRONOLINE_ADDRESS": self.address,
+            "CHRONOLINE_NODE_GRPC": self.address,
+        }
+
+    def _sh(self, body: str) -> None:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", body],
+            cwd=self.folder,
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        self.said = done.stdout
+
+
+def wait_for_line(output: Path, pattern: str) -> None:
+    """Waits for output of another process, which can only be read again."""
+    end = time.monotonic() + 60
+    while not re.search(pattern, output.read_text("utf-8"), re.M):
+        assert time.monotonic() < end, f"{pattern} is not in {output.read_text('utf-8')!r}"
+        threading.Event().wait(0.02)
+
+
+def pass_time(worker: Worker, address: str, clock: MovableClock) -> None:
+    """Moves the clock on while messages only wait; stops the worker when none is left."""
+    with Client(address) as client:
+        topics = [topic.name for topic in client.topics()]
+        while counts := [count for name in topics if (count := client.count(name)).total]:
+            if all(count.waiting == count.total for count in counts):
+                clock.ahead_ms += DAY_MS // 4
+            threading.Event().wait(0.01)
+    worker.stop()
+
+
+@pytest.fixture
+def player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Player]:
+    clock = MovableClock()
+    with MemoryStore() as store, LocalBroker(store, clock=clock) as broker:
+        monkeypatch.setenv("CHRONOLINE_ADDRESS", broker.address)
+        run = Worker.run
+
+        def run_until_empty(worker: Worker) -> None:
+            passing = threading.Thread(target=pass_time, args=(worker, broker.address, clock))
+            passing.start()
+            run(worker)
+            passing.join()
+
+        monkeypatch.setattr(Worker, "run", run_until_empty)
+        player = Player(tmp_path, broker.address)
+        yield player
+        player.close()
+
+
+@pytest.mark.parametrize(
+    "page", [each for each in GUIDES if each.stem not in ON_THEIR_OWN], ids=lambda page: page.stem
+)
+def test_guide_does_what_it_says(page: Path, player: Player) -> None:
+    assert player.play(page) > 0
+
+
+@contextlib.contextmanager
+def with_places(folder: Path, **places: str) -> Iterator[Player]:
+    """A player without a broker: the page starts one. `places` are added to free ports for the page's."""
+    grpc, http, timers, listener = free_ports(4)
+    known = {
+        "127.0.0.1:7480": f"127.0.0.1:{http}",
+        "127.0.0.1:7253": f"127.0.0.1:{timers}",
+        "127.0.0.1:9000": f"127.0.0.1:{listener}",
+        "listen 9000": f"listen {listener}",
+    }
+    player = Player(folder, f"127.0.0.1:{grpc}", {**known, **places})
+    try:
+        yield player
+    finally:
+        player.close()
+
+
+def test_tutorial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_server: PostgresServer
+) -> None:
+    database = postgres_server.create_database("tutorial")
+    with with_places(tmp_path, **{"postgresql://localhost/reminders": database}) as player:
+        monkeypatch.setenv("CHRONOLINE_NODE_HTTP", player.places["127.0.0.1:7480"])
+        assert player.play(TUTORIAL) > 0
+
+
+def test_session_timers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with with_places(tmp_path) as player:
+        monkeypatch.setenv("CHRONOLINE_NODE_TIMERS", player.places["127.0.0.1:7253"])
+        assert player.play(DOCS / "guides" / "session-timers.md") > 0
+
+
+@pytest.mark.usefixtures("aws")
+def test_log_on_s3(tmp_path: Path, s3_server: S3Server, dynamodb_server: DynamoDBServer) -> None:
+    places = {
+        "s3://events/guide": s3_server.url("events", "guide"),
+        "dynamodb://guide-events": dynamodb_server.url("guide-events"),
+    }
+    with with_places(tmp_path, **places) as player:
+        assert player.play(DOCS / "guides" / "log-on-s3.md") > 0
+
+
+def test_settings_of_the_delay_in_kafka(tmp_path: Path) -> None:
+    (block,) = (
+        each for each in blocks(DOCS / "guides" / "kafka-delay.md") if each.language == "toml"
+    )
+    (tmp_path / "pipe.toml").write_text(block.body)
+    settings = PipeSettings.load(tmp_path / "pipe.toml", {}, {})
+    assert (settings.delay_ms, settings.input.topic, settings.output.topic) == (
+        900_000,
+        "orders",
+        "orders-later",
+    )
+
+
+def test_pages_share_no_topic() -> None:
+    owner: dict[str, str] = {}
+    for page in [*GUIDES, TUTORIAL]:
+        for name in set(
+            re.findall(r"create_topic\(\s*\"([^\"]+)\"|topic create ([\w-]+)", page.read_text())
+        ):
+            topic = "".join(name)
+            assert owner.setdefault(topic, page.name) == page.name, topic
+
+
+def test_wrong_output_is_found(tmp_path: Path, player: Player) -> None:
+    page = tmp_path / "page.md"
+    page.write_text('```python\nprint("one 1")\n```\n```text\none …\n```\n')
+    assert player.play(page) == 1
+    page.write_text('```python\nprint("one 1")\n```\n```text\ntwo\n```\n')
+    with pytest.raises(AssertionError, match="two"):
+        player.play(page)
