@@ -60,7 +60,7 @@ async def cancel(name: str, client: Client) -> None:
 
 @app.exception_handler(Refused)
 async def refused(_: Request, error: Refused) -> JSONResponse:
-    # Nothing has this id, or it was delivered or cancelled already; others are conflicts, such as a lease.
+    # Nothing has this id, or it is gone already. The others are conflicts, such as a lease.
     gone = {outcome.refusal for outcome in error.outcomes} <= {"not_found", "deleted"}
     return JSONResponse({"detail": str(error)}, 404 if gone else 409)
 
