@@ -336,6 +336,7 @@ def test_events_follow_the_traffic_and_end_with_the_node(tmp_path: Path) -> None
 
 
 def test_number_of_streams_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # No setting: it would take a hundred streams.
     monkeypatch.setattr(overview, "_MOST_STREAMS", 1)
 
     async def play() -> None:
