@@ -78,7 +78,7 @@ def test_consumer_id_cannot_be_claimed_without_the_right(client_with: MakeClient
 
 
 def test_token_of_another_topic_disconnects_no_consumer(client_with: MakeClient) -> None:
-    leases = client_with("consume:orders").consume("orders", consumer="worker-1", prefetch=1)
+    leases = client_with("consume:orders").consume("orders", consumer="worker-1", prefetch=2)
     client_with("produce:orders").send("orders", b"x", id="a")
     assert next(leases).id == "a"
     client_with("produce:mails").send("mails", b"x", id="b")
