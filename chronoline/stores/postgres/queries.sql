@@ -846,7 +846,8 @@ RETURNING name;
 WITH held AS MATERIALIZED (
     SELECT s.name, (move->>3)::bigint AS next_ms FROM jsonb_array_elements(%(moves)s::jsonb) move
     JOIN chronoline.schedules s ON s.name = ANY (ARRAY[move->>0])
-    WHERE s.uid = (move->>1)::bigint AND s.version = (move->>2)::bigint AND NOT s.paused
+    WHERE s.uid = (move->>1)::bigint AND s.version = (move->>2)::bigint
+        AND s.paused IS NOT TRUE  -- not the words of the index by time, which must not serve this
         AND EXISTS (SELECT FROM chronoline.topics t WHERE t.uid = s.topic AND t.dropped_at IS NULL)
     FOR UPDATE OF s SKIP LOCKED
 )
