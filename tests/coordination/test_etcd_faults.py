@@ -390,7 +390,9 @@ def test_full_etcd_refuses_commits_and_keeps_sessions(tmp_path: Path) -> None:
 
             await make_room(server)
             assert (await one.commit([Put("mine", b"2", session)])).is_made
-            await view_where(watch, lambda view: view.entries["mine"].value == b"2")
+            await view_where(
+                watch, lambda view: "mine" in view.entries and view.entries["mine"].value == b"2"
+            )
 
     for server in running(EtcdServer(tmp_path, options=("--quota-backend-bytes", "4000000"))):
         run_scene(partial(scene, server))
