@@ -162,6 +162,7 @@ def check_schedule_change(principal: Principal, schedule: Schedule, topic: str) 
 
     It is an administrative act for owners, too.
     """
+    audit.note(topic, schedule=schedule.name)
     if not principal.may(RightKind.ADMINISTER, topic):
         principal.check(RightKind.PRODUCE, topic, schedule.producer_group)
 

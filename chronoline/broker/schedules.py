@@ -24,6 +24,7 @@ from chronoline.core.schedule import (
     created_ahead,
 )
 from chronoline.core.topic import Topic
+from chronoline.runtime import audit
 from chronoline.runtime.cron import readable_times, times_of
 
 Check = Callable[[Schedule, str], None]
@@ -60,6 +61,8 @@ class Schedules:
         fires, `TopicNotFound` and `ScheduleExists`. With `dry_run` nothing is written.
         """
         check_schedule(given)
+        if dry_run:
+            audit.note(dry_run=True)
         topic = await self._topics.get(given.topic_uid)
         check(given, topic.name)
         if len(given.body or b"") > topic.settings.largest_body_bytes:
