@@ -113,7 +113,7 @@ async def change_matching(
 
 
 def _conditions(asked: BulkRequest) -> dict[str, Any]:
-    """What the audit trail says of a batch: its conditions, and whether it was a dry run."""
+    """The conditions of a batch for the audit trail, and whether it is a dry run."""
     wanted = {name: value for name, value in asdict(asked.wanted).items() if value}
     if asked.wanted.statuses:
         wanted["statuses"] = sorted(asked.wanted.statuses)

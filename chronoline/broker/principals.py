@@ -201,7 +201,10 @@ async def visible_schedules(
     after: str,
     limit: int,
 ) -> list[ShownSchedule]:
-    """A page of the schedules that a principal may see. A page with fewer than the limit is the last."""
+    """A page of the schedules that a principal may see, each with its next time.
+
+    A page with fewer than the limit is the last.
+    """
     found: list[ShownSchedule] = []
     size = limit if principal.may(RightKind.OBSERVE) else max(limit, _SEARCHED)
     while len(found) < limit:
@@ -216,4 +219,4 @@ async def visible_schedules(
         if len(page) < size:
             break
         after = page[-1].name
-    return found[:limit]
+    return await schedules.with_next(found[:limit])

@@ -69,7 +69,7 @@ _DETAILS: Mapping[str, Mapping[str, Any]] = {
     },
     "Import": {"items": 0, "refused": 0},
 }
-"""What the lines of some calls say of them."""
+"""Details that the lines of some calls have."""
 
 
 def _acts(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
