@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -216,7 +217,7 @@ class KeyUrl:
         try:
             self._keys = KeySet(self._fetch(self._url, self._tls), self._url)
             self._fetched_s = self._now_s()
-        except (OSError, ValueError, InvalidInput) as error:
+        except (OSError, HTTPException, ValueError, InvalidInput) as error:
             fields = {"action": "jwt_keys_away"}
             logger.error("no keys of JWTs from %s: %s", self._url, error, extra=fields)
 

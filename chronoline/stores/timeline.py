@@ -219,13 +219,15 @@ class Timeline(Store):
         for each in messages:
             _check_saved(each)
         topic = self.topics.known(topic_uid, now_ms=now_ms)
+        # Their dues were spread when they were sent, if at all.
+        as_saved = replace(topic, settings=replace(topic.settings, spread_ms=None))
         notices: list[Notice] = []
 
         def work(connection: Any) -> list[Outcome]:
             notices.clear()  # of an attempt that the database gave up
             writer = Writer(self.engine, self.topics, connection, announce=notices.append)
             new = [_new_of(each) for each in messages]
-            outcomes = writer.create(topic, new, replace=False, now_ms=now_ms)
+            outcomes = writer.create(as_saved, new, replace=False, now_ms=now_ms)
             rows = [
                 _restored(topic, each)
                 for each, outcome in zip(messages, outcomes, strict=True)

@@ -88,7 +88,7 @@ def test_collection_in_the_clients_thread_ends_a_forgotten_consumer(chronoline_b
 def test_collection_under_a_lock_that_the_client_wants_ends(
     chronoline_broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_loop, "_ENDING_S", 0.1)
+    monkeypatch.setattr(event_loop, "_ENDING_S", 0.1)  # or the test would wait that long
     lock = threading.Lock()
     with Client(chronoline_broker) as client:
         client.create_topic("t")
