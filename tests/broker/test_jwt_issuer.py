@@ -11,7 +11,7 @@ from contextlib import suppress
 from http.client import BadStatusLine
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import jwt
@@ -289,6 +289,22 @@ def test_node_starts_without_the_url(clock: Clock, problem: Exception) -> None:
         issuer.principal(_token())
     source.wait()
     assert issuer.principal(_token()) is not None
+
+
+def test_node_starts_beside_a_url_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TIMEOUT_S", 0.1)  # the test would wait that long
+    goes_on = Event()
+
+    def hang(_: str, __: ssl.SSLContext) -> bytes:
+        assert goes_on.wait(60)
+        return json.dumps({"keys": [_public(_KEY)]}).encode()
+
+    source = KeyUrl("https://login.example/keys", fetch=hang)
+    with pytest.raises(BrokerUnavailable):
+        source.current()
+    goes_on.set()
+    source.wait()
+    assert source.current().has("1")
 
 
 def test_door_takes_tokens_of_both_kinds(issuer: JwtIssuer, tmp_path: Path) -> None:
