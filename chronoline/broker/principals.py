@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 _SEARCHED = 1_000
 """The items of a page that is searched for those that a principal may see."""
 
+_OTHER_NAME = {
+    RightKind.PRODUCE: "Give a producer group for which it has the right (--group, producer_group). ",
+    RightKind.CONSUME: "Give a consumer name for which it has the right (--consumer, consumer). ",
+}
+"""The remedy for a client that may do it under other names."""
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:
@@ -48,7 +54,8 @@ class Principal:
     def check(self, kind: RightKind, topic: str | None = None, name: str | None = None) -> None:
         """Raises `Forbidden` with the right that is missing."""
         if not self.may(kind, topic, name):
-            raise self._forbidden(_right(kind, topic, name))
+            others = name is not None and self.rights.allows(kind, topic)
+            raise self._forbidden(_right(kind, topic, name), _OTHER_NAME[kind] if others else "")
 
     def check_touches(self, topic: str) -> None:
         """Raises `Forbidden` unless there is any right to this topic."""
@@ -60,11 +67,11 @@ class Principal:
         if not self.rights.touches():
             raise self._forbidden("to any topic")
 
-    def _forbidden(self, missing: str) -> Forbidden:
+    def _forbidden(self, missing: str, remedy: str = "") -> Forbidden:
         who = f"the {self.kind} {self.name!r}" if self.name else "the token"
         return Forbidden(
-            f"{who} does not have the right {missing}; nothing was changed. An administrator of the node "
-            "gives it: `chronoline token create NAME --right …`"
+            f"{who} does not have the right {missing}; nothing was changed. {remedy}An administrator of the "
+            "node gives it: `chronoline token create NAME --right …`"
         )
 
 
