@@ -162,6 +162,7 @@ def check_schedule_change(principal: Principal, schedule: Schedule, topic: str) 
 
     It is an administrative act for owners, too.
     """
+    audit.note(topic, schedule=schedule.name)
     if not principal.may(RightKind.ADMINISTER, topic):
         principal.check(RightKind.PRODUCE, topic, schedule.producer_group)
 
@@ -200,7 +201,10 @@ async def visible_schedules(
     after: str,
     limit: int,
 ) -> list[ShownSchedule]:
-    """A page of the schedules that a principal may see. A page with fewer than the limit is the last."""
+    """A page of the schedules that a principal may see, each with its next time.
+
+    A page with fewer than the limit is the last.
+    """
     found: list[ShownSchedule] = []
     size = limit if principal.may(RightKind.OBSERVE) else max(limit, _SEARCHED)
     while len(found) < limit:
@@ -215,4 +219,4 @@ async def visible_schedules(
         if len(page) < size:
             break
         after = page[-1].name
-    return found[:limit]
+    return await schedules.with_next(found[:limit])
