@@ -176,26 +176,32 @@ def docstrings(found: type) -> dict[str, str]:
 
 
 def metrics() -> Iterator[str]:
-    from chronoline.broker.metrics import FAMILIES  # noqa: PLC0415
+    from chronoline.broker.metrics import FAMILIES, LATENESS  # noqa: PLC0415
     from chronoline.timers.metrics import TimersMetrics  # noqa: PLC0415
 
     yield from heading("Metrics", "The metrics of a broker and of a node of timers, at `/metrics`.")
     yield from (
-        "All have the label `cluster` and the tags of the settings. [Their meaning](../broker.md#metrics).",
+        "All have the label `cluster` and the tags of the settings; where a metric is not about one topic,",
+        "`topic` is empty. As soon as a node has a token, `/metrics` asks for one with",
+        "[the right](../security.md#rights) `observe`. Messages in the store are counted at most every ten",
+        "seconds. The metrics of a deleted topic end within five seconds.",
         "",
     )
     yield from ("## The broker", "")
     yield from table(
         ("name", "type", "labels", ""),
-        (
-            (
-                code(name),
-                "gauge" if each.gauge else "counter",
-                ", ".join(map(code, each.labels)),
-                each.help,
-            )
-            for name, each in FAMILIES.items()
-        ),
+        [
+            *(
+                (
+                    code(name),
+                    "gauge" if each.gauge else "counter",
+                    ", ".join(map(code, each.labels)),
+                    each.help,
+                )
+                for name, each in FAMILIES.items()
+            ),
+            (code("chronoline_lateness_seconds"), "histogram", code("topic"), LATENESS),
+        ],
     )
     yield from ("## Timers", "")
     yield from table(
