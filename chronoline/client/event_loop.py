@@ -51,7 +51,7 @@ def shared_loop() -> asyncio.AbstractEventLoop:
 def run_in(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Result]) -> Result:
     """Awaits something in another thread's loop. An interrupt cancels it, and waits until it has ended.
 
-    Raises `ChronolineError` in the thread of that loop, which would wait for itself for ever.
+    Raises `ChronolineError` in the thread of that loop, which would wait for itself.
     """
     if _is_running_here(loop):
         work.close()

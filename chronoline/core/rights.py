@@ -111,9 +111,7 @@ class Rights:
     def allows(self, kind: RightKind, topic: str | None = None, name: str | None = None) -> bool:
         """Whether an action of this kind is allowed; None stands for any topic or name at all."""
         if len(topic or "") + len(name or "") > 2 * MAX_NAME_BYTES:
-            return self._find(
-                kind, topic, name
-            )  # no name is so long: it is refused, and not remembered
+            return self._find(kind, topic, name)  # it is no name: not remembered
         return self._allows(kind, topic, name)
 
     def touches(self, topic: str | None = None) -> bool:
