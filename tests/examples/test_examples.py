@@ -147,7 +147,7 @@ def test_other_programs_of_the_log_guide(
 
 
 def test_commands_of_the_log_guide(tmp_path: Path) -> None:
-    (commands,) = blocks_of_the_guide_to_the_log("sh", tmp_path)
+    commands, *_ = blocks_of_the_guide_to_the_log("sh", tmp_path)
     environment = {**os.environ, "COLUMNS": "100"}
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     environment.pop("CHRONOLINE_LOG", None)

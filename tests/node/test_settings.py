@@ -362,7 +362,8 @@ def test_documentation_has_every_setting_with_its_default() -> None:
 def test_documentation_has_every_setting_of_timers(
     name: str, table: type[ReplicationTable | CallbacksTable]
 ) -> None:
-    rows = _documented("timers.md")
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| ([^|]*?) ?\| [^|]+ \|$", page, re.M))
     assert "timers" in rows
     prefix = f"{name}."
     listed = {each.removeprefix(prefix): rows[each] for each in rows if each.startswith(prefix)}
@@ -372,8 +373,7 @@ def test_documentation_has_every_setting_of_timers(
         if value is None:
             assert shown == ""
         else:
-            found = tomllib.loads(f"x = {shown}")["x"]
-            assert found == (list(value) if isinstance(value, tuple) else value)
+            assert shown == (",".join(value) if isinstance(value, tuple) else str(value))
 
 
 def _documented(name: str) -> dict[str, str]:
