@@ -176,29 +176,34 @@ def docstrings(found: type) -> dict[str, str]:
 
 
 def metrics() -> Iterator[str]:
-    from chronoline.broker.metrics import FAMILIES  # noqa: PLC0415
+    from chronoline.broker.metrics import FAMILIES, LATENESS  # noqa: PLC0415
 
     yield from heading(
         "Metrics", "The metrics of a broker, of a node of timers and of a pipe, at `/metrics`."
     )
     yield from (
-        "The metrics of nodes have the label `cluster` and the tags of the settings."
-        " [Their meaning](../broker.md#metrics).",
+        "The metrics of nodes have the label `cluster` and the tags of the settings. Where one is not of a",
+        "topic, `topic` is empty. As soon as a node has a token, `/metrics` asks for one with",
+        "[the right](../security.md#rights) `observe`. Messages in the store are counted at most every ten",
+        "seconds. The metrics of a deleted topic end within five seconds.",
         "",
     )
     columns = ("name", "type", "labels", "")
     yield from ("## The broker", "")
     yield from table(
         columns,
-        (
-            (
-                code(name),
-                "gauge" if each.gauge else "counter",
-                ", ".join(map(code, each.labels)),
-                each.help,
-            )
-            for name, each in FAMILIES.items()
-        ),
+        [
+            *(
+                (
+                    code(name),
+                    "gauge" if each.gauge else "counter",
+                    ", ".join(map(code, each.labels)),
+                    each.help,
+                )
+                for name, each in FAMILIES.items()
+            ),
+            (code("chronoline_lateness_seconds"), "histogram", code("topic"), LATENESS),
+        ],
     )
     yield from ("## Timers", "")
     yield from table(columns, timer_metrics())

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.principals import Principal
@@ -23,6 +24,7 @@ from chronoline.core.permissions import Operation
 from chronoline.core.rights import RightKind
 from chronoline.core.status import Status, status_of
 from chronoline.core.topic import Topic
+from chronoline.runtime import audit
 from chronoline.stores.browse import sweep, sweep_letters
 
 OF_MESSAGES = frozenset({Operation.CANCEL, Operation.RESCHEDULE})
@@ -71,6 +73,7 @@ async def change_matching(
         principal.check(RightKind.PRODUCE, topic.name, asked.wanted.producer_group)
     else:
         principal.check(RightKind.ADMINISTER, topic.name)
+    audit.note(topic.name, operation=asked.operation.value, **_conditions(asked))
     now_ms = parts.access.clock.now_ms()
     due = now_ms + asked.to.delay_ms if isinstance(asked.to, After) else asked.to
     most = min(asked.limit or _PAGE, parts.limits.batch)
@@ -97,6 +100,7 @@ async def change_matching(
         done += len(changes)
     else:
         done += await _change(parts, topic, changes, refused)
+    audit.note(topic.name, items=len(seen), refused=refused.total())
     return BulkAnswer(
         looked=looked,
         matched=len(seen),
@@ -106,6 +110,14 @@ async def change_matching(
         next=next_place,
         due=due,
     )
+
+
+def _conditions(asked: BulkRequest) -> dict[str, Any]:
+    """The conditions of a batch for the audit trail, and whether it is a dry run."""
+    wanted = {name: value for name, value in asdict(asked.wanted).items() if value}
+    if asked.wanted.statuses:
+        wanted["statuses"] = sorted(asked.wanted.statuses)
+    return wanted | ({"dry_run": True} if asked.dry_run else {})
 
 
 def _check(asked: BulkRequest) -> None:

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 _SEARCHED = 1_000
 """The items of a page that is searched for those that a principal may see."""
 
+_OTHER_NAME = {
+    RightKind.PRODUCE: "Give a producer group for which it has the right (--group, producer_group). ",
+    RightKind.CONSUME: "Give a consumer name for which it has the right (--consumer, consumer). ",
+}
+"""The remedy for a client that may do it under other names."""
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:
@@ -48,7 +54,8 @@ class Principal:
     def check(self, kind: RightKind, topic: str | None = None, name: str | None = None) -> None:
         """Raises `Forbidden` with the right that is missing."""
         if not self.may(kind, topic, name):
-            raise self._forbidden(_right(kind, topic, name))
+            others = name is not None and self.rights.allows(kind, topic)
+            raise self._forbidden(_right(kind, topic, name), _OTHER_NAME[kind] if others else "")
 
     def check_touches(self, topic: str) -> None:
         """Raises `Forbidden` unless there is any right to this topic."""
@@ -60,11 +67,11 @@ class Principal:
         if not self.rights.touches():
             raise self._forbidden("to any topic")
 
-    def _forbidden(self, missing: str) -> Forbidden:
+    def _forbidden(self, missing: str, remedy: str = "") -> Forbidden:
         who = f"the {self.kind} {self.name!r}" if self.name else "the token"
         return Forbidden(
-            f"{who} does not have the right {missing}; nothing was changed. An administrator of the node "
-            "gives it: `chronoline token create NAME --right …`"
+            f"{who} does not have the right {missing}; nothing was changed. {remedy}An administrator of the "
+            "node gives it: `chronoline token create NAME --right …`"
         )
 
 
@@ -155,6 +162,7 @@ def check_schedule_change(principal: Principal, schedule: Schedule, topic: str) 
 
     It is an administrative act for owners, too.
     """
+    audit.note(topic, schedule=schedule.name)
     if not principal.may(RightKind.ADMINISTER, topic):
         principal.check(RightKind.PRODUCE, topic, schedule.producer_group)
 
@@ -193,7 +201,10 @@ async def visible_schedules(
     after: str,
     limit: int,
 ) -> list[ShownSchedule]:
-    """A page of the schedules that a principal may see. A page with fewer than the limit is the last."""
+    """A page of the schedules that a principal may see, each with its next time.
+
+    A page with fewer than the limit is the last.
+    """
     found: list[ShownSchedule] = []
     size = limit if principal.may(RightKind.OBSERVE) else max(limit, _SEARCHED)
     while len(found) < limit:
@@ -208,4 +219,4 @@ async def visible_schedules(
         if len(page) < size:
             break
         after = page[-1].name
-    return found[:limit]
+    return await schedules.with_next(found[:limit])

@@ -7,7 +7,7 @@ again. A change takes back the occurrences that were created ahead and are not l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from chronoline.core.schedule import (
     created_ahead,
 )
 from chronoline.core.topic import Topic
+from chronoline.runtime import audit
 from chronoline.runtime.cron import readable_times, times_of
 
 Check = Callable[[Schedule, str], None]
@@ -60,6 +61,8 @@ class Schedules:
         fires, `TopicNotFound` and `ScheduleExists`. With `dry_run` nothing is written.
         """
         check_schedule(given)
+        if dry_run:
+            audit.note(dry_run=True)
         topic = await self._topics.get(given.topic_uid)
         check(given, topic.name)
         if len(given.body or b"") > topic.settings.largest_body_bytes:
@@ -154,6 +157,18 @@ class Schedules:
         times = await asyncio.to_thread(_next_times, schedule, now_ms, count)
         return ShownSchedule(schedule, topic, times)
 
+    async def with_next(self, found: Sequence[ShownSchedule]) -> list[ShownSchedule]:
+        """Schedules with the next time of each that fires."""
+        now_ms = self._access.clock.now_ms()
+        return await asyncio.to_thread(
+            lambda: [
+                each._replace(
+                    times=() if _is_off(each.schedule) else _next_times(each.schedule, now_ms, 1)
+                )
+                for each in found
+            ]
+        )
+
     def clock_moved(self) -> None:
         """The next round begins by the clock as it is now."""
         self._occurrences.changed()
@@ -209,6 +224,10 @@ def _next_times(schedule: Schedule, now_ms: int, count: int) -> tuple[int, ...]:
         found.append(next_ms)
         next_ms = times(next_ms)
     return tuple(found)
+
+
+def _is_off(schedule: Schedule) -> bool:
+    return schedule.paused or bool(schedule.problem)
 
 
 def not_found(name: str) -> ScheduleNotFound:

@@ -6,6 +6,7 @@ The lifecycle (`topic_lifecycle`) makes and deletes them, together with other br
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from functools import partial
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.topic_lifecycle import TopicLifecycle
 from chronoline.core.errors import InvalidInput, TopicChanged, TopicNotFound
 from chronoline.core.topic import Topic, TopicSettings, check_topic_name
+from chronoline.runtime import audit
 from chronoline.runtime.alarm import Alarm
 from chronoline.runtime.bounded_cache import BoundedCache
 from chronoline.stores.contract import Store
@@ -112,6 +114,8 @@ class Topics:
             before = await self._access.call("topic", lambda store: store.get_topic(uid))
             settings = changes(before.settings)
             self._check_size(settings)
+            now, then = asdict(settings), asdict(before.settings)
+            audit.note(before.name, changed=[name for name in now if now[name] != then[name]])
             # Settings that the caller did not name must not be those of an earlier revision.
             expected = before.revision if revision is None else revision
             change = partial(_change_settings, uid, settings, expected)
@@ -123,6 +127,7 @@ class Topics:
         raise AssertionError("the last try returns or raises")
 
     async def pause(self, uid: int, *, by: str, reason: str) -> Topic:
+        audit.note(**({"reason": reason} if reason else {}))
         return await self._changed(
             "pause",
             uid,

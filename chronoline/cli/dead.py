@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chronoline.cli.broker import Broker, asks_a_broker
-from chronoline.cli.options import AsJson, Due, In, TopicName, Yes, confirm, when
+from chronoline.cli.options import DEFAULT_GROUP, AsJson, Due, In, TopicName, Yes, confirm, when
 from chronoline.cli.output import count_of, print_to_stderr, printable, quiet_when_nobody_reads
 from chronoline.cli.progress import showing
 from chronoline.core.errors import ChronolineError, InvalidInput
@@ -38,6 +38,15 @@ _MOST_TOLD = 10
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Which.", show_default=False)]
 All = Annotated[bool, typer.Option("--all", help="All dead letters of the topic.")]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        metavar="G",
+        help="As this producer group, if the token may not administer the topic; with --all its dead "
+        "letters alone.",
+        show_default=False,
+    ),
+]
 
 
 @app.command("list")
@@ -75,6 +84,7 @@ def redrive(
     ids: Ids = None,
     *,
     everything: All = False,
+    group: Group = None,
     due: Due = None,
     delay: In = None,
 ) -> None:
@@ -82,20 +92,26 @@ def redrive(
 
     chronoline dead redrive reminders ada-1 ada-2
     chronoline dead redrive reminders --all --in 1h
+    chronoline dead redrive reminders --all --group shop
     """
     at = when(due, delay)
     _check(ids, everything)
-    with broker.client() as client, showing("redriven") as advance:
-        done = _settle(
-            (client.redrive(topic, page, **at) for page in _pages(client, topic, ids)), advance
-        )
+    with broker.client(group=group or DEFAULT_GROUP) as client, showing("redriven") as advance:
+        pages = _pages(client, topic, ids, group)
+        done = _settle((client.redrive(topic, page, **at) for page in pages), advance)
     print(f"put {count_of(done, 'message')} back")
 
 
 @app.command()
 @asks_a_broker
 def discard(
-    broker: Broker, topic: TopicName, ids: Ids = None, *, everything: All = False, yes: Yes = False
+    broker: Broker,
+    topic: TopicName,
+    ids: Ids = None,
+    *,
+    everything: All = False,
+    group: Group = None,
+    yes: Yes = False,
 ) -> None:
     """Delete dead letters for good.
 
@@ -104,11 +120,11 @@ def discard(
     """
     _check(ids, everything)
     if everything:
-        confirm(f"Delete all dead letters of topic {topic!r} for good?", yes=yes)
-    with broker.client() as client, showing("discarded") as advance:
-        done = _settle(
-            (client.discard(topic, page) for page in _pages(client, topic, ids)), advance
-        )
+        whose = f"producer group {group!r} on topic" if group else "topic"
+        confirm(f"Delete all dead letters of {whose} {topic!r} for good?", yes=yes)
+    with broker.client(group=group or DEFAULT_GROUP) as client, showing("discarded") as advance:
+        pages = _pages(client, topic, ids, group)
+        done = _settle((client.discard(topic, page) for page in pages), advance)
     print(f"discarded {count_of(done, 'message')}")
 
 
@@ -119,7 +135,9 @@ def _check(ids: Sequence[str] | None, everything: bool) -> None:
         )
 
 
-def _pages(client: Client, topic: str, ids: Sequence[str] | None) -> Iterator[list[str]]:
+def _pages(
+    client: Client, topic: str, ids: Sequence[str] | None, group: str | None
+) -> Iterator[list[str]]:
     """The given ids, or those of all dead letters, each once, even if it cannot be settled."""
     if ids:
         for start in range(0, len(ids), _PAGE):
@@ -128,7 +146,10 @@ def _pages(client: Client, topic: str, ids: Sequence[str] | None) -> Iterator[li
     last: DeadLetter | None = None
     while letters := client.dead_letters(topic, limit=_PAGE, after=last):
         last = letters[-1]
-        yield [each.message.id for each in letters]
+        if wanted := [
+            each.message.id for each in letters if group in (None, each.message.producer_group)
+        ]:
+            yield wanted
 
 
 def _settle(batches: Iterable[Outcomes], advance: Any) -> int:
@@ -163,5 +184,8 @@ def _lines(letter: DeadLetter) -> str:
     message = letter.message
     first = f"{show_moment(letter.died)}  {message.id}"
     attempts = count_of(message.attempts, "attempt")
-    second = f"{letter.reason}; due {show_moment(message.due)}, {attempts} failed"
+    second = (
+        f"{letter.reason}; due {show_moment(message.due)}, {attempts} failed, "
+        f"group {message.producer_group}"
+    )
     return f"{printable(first)}\n    {printable(second)}"

@@ -11,10 +11,10 @@ from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from chronoline import __version__
+from chronoline.cli.output import print_to_stderr
 from chronoline.core.errors import ChronolineError, MissingExtra
 from chronoline.core.permissions import TRAITS, Role
 
@@ -147,7 +147,5 @@ def run() -> None:
         # A command is imported without the others; help and a wrong name need all of them.
         command_line(asked if asked & _COMMANDS.keys() else _COMMANDS)()
     except ChronolineError as error:
-        Console(stderr=True).print(
-            f"chronoline: {error}", markup=False, highlight=False, soft_wrap=True
-        )
+        print_to_stderr(f"chronoline: {error}")
         sys.exit(1)

@@ -350,8 +350,9 @@ def show(
         found = client.state(topic, message_id)
         if found is None:
             raise ChronolineError(
-                f"nothing is known of message {message_id!r} on topic {topic!r}: it was never sent, or "
-                "it was acked or cancelled longer ago than the topic's dedupe time"
+                f"nothing is known of message {message_id!r} on topic {topic!r}: it was never sent, "
+                "or was acked or cancelled longer ago than the topic's dedupe time, or the token may not "
+                "see it"
             )
         if body and found.state in ("delivered", "cancelled"):
             raise ChronolineError(f"message {message_id!r} {_fate(found)}; its body is gone")

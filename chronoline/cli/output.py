@@ -16,17 +16,22 @@ _NO_LIMIT = 1_000_000
 
 
 def print_table(table: Table) -> None:
-    """Print a table; without a terminal its width is unlimited, so that no line is folded."""
-    console = Console()
+    """Print a table; without a terminal its width is unlimited, so that no line is folded.
+
+    Cells are plain text: names such as `[a]` or `x:a:b` are no markup and no emoji.
+    """
+    console = Console(markup=False, emoji=False)
     if not console.is_terminal:
         unlimited = console.options.update(width=_NO_LIMIT)
-        console = Console(width=Measurement.get(console, unlimited, table).maximum)
+        width = Measurement.get(console, unlimited, table).maximum
+        console = Console(width=width, markup=False, emoji=False)
     console.print(table)
 
 
 def print_to_stderr(what: str) -> None:
     """Print to stderr, for people."""
-    Console(stderr=True).print(what, markup=False, highlight=False, soft_wrap=True)
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+    console.print(what, soft_wrap=True)
 
 
 @contextmanager

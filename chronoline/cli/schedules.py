@@ -215,7 +215,7 @@ def show(broker: Broker, name: Name, as_json: AsJson = False) -> None:
         rows.append(("key", shown_bytes(found.key)))
     rows += [("header", f"{name}={shown_bytes(value)}") for name, value in found.headers]
     rows.append(("body", shown_bytes(found.body)))
-    rows += [("then", show_moment(each)) for each in found.times]
+    rows += [("then", show_moment(each)) for each in found.times[1:]]
     table = Table(Column(), Column(overflow="fold"), show_header=False, box=None)
     for row_name, value in [("schedule", found.name), *rows]:
         table.add_row(row_name, Text(printable(value)))
@@ -330,7 +330,9 @@ def _next(schedule: Schedule) -> str:
         return schedule.problem
     if schedule.paused:
         return "paused"
-    return "never" if schedule.next is None else show_moment(schedule.next)
+    # `schedule.next` comes after the occurrences that were created ahead.
+    upcoming = schedule.times[0] if schedule.times else schedule.next
+    return "never" if upcoming is None else show_moment(upcoming)
 
 
 def _shown(moment: datetime | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,9 +27,11 @@ from chronoline.cli.topic_changes import (
     set_settings,
 )
 from chronoline.client.topics import Topic, TopicSettings
+from chronoline.core.errors import Forbidden
 from chronoline.core.units import parse_duration_ms, parse_size_bytes
 
 if TYPE_CHECKING:
+    from chronoline.client import Client
     from chronoline.client.messages import Forecast
 
 app = typer.Typer(
@@ -43,6 +46,7 @@ app = typer.Typer(
 )
 
 _DEFAULT = TopicSettings()
+_COUNTS = ("available", "processing", "waiting")
 
 app.command()(pause)
 app.command()(resume)
@@ -158,7 +162,7 @@ def list_topics(broker: Broker, as_json: AsJson = False) -> None:
     chronoline topic list
     """
     with broker.client() as client:
-        found = [(topic, client.count(topic.name)) for topic in client.topics()]
+        found = [(topic, _count_if_allowed(client, topic.name)) for topic in client.topics()]
     if as_json:
         print(json.dumps([topic_json(*each) for each in found], indent=2))
     elif found:
@@ -176,21 +180,24 @@ def show(broker: Broker, name: Name, as_json: AsJson = False) -> None:
     """
     with broker.client() as client:
         topic = client.topic(name)
-        count = client.count(name)
-        cluster = client.cluster()
+        count = _count_if_allowed(client, name)
+        cluster = None if count is None else client.cluster()
     if as_json:
-        served = [asdict(each) for each in cluster.subscribers if each.topic_uid == topic.uid]
+        subscribers = () if cluster is None else cluster.subscribers
+        served = [asdict(each) for each in subscribers if each.topic_uid == topic.uid]
         print(json.dumps({**topic_json(topic, count), "subscribers": served}, indent=2))
         return
     if topic.pause is not None:
         words = f"topic {name!r} {paused_since(topic.pause)}"
         Console().print(Text(printable(words), style="yellow"), soft_wrap=True)
     table = Table(Column(), Column(overflow="fold"), show_header=False, box=None)
-    counts = {**counts_json(count), "revision": topic.revision}
+    counts = {**_counts_if_known(count), "revision": topic.revision}
     for key, value in {**counts, **asdict(topic.settings.in_ms())}.items():
         shown = "–" if value is None else str(value).lower() if value in (True, False) else value
         table.add_row(key, Text(f"{shown:,}" if isinstance(shown, int) else str(shown)))
     Console().print(table)
+    if cluster is None:
+        return
     if (served_by := served_table(cluster, topic.uid)) is not None:
         print_table(served_by)
     elif topic.settings.target is None:
@@ -216,13 +223,21 @@ def _duration(text: str, what: str) -> timedelta:
     return timedelta(milliseconds=parse_duration_ms(text, what))
 
 
-def topic_json(topic: Topic, count: Forecast) -> dict[str, Any]:
+def _count_if_allowed(client: Client, topic: str) -> Forecast | None:
+    """None for a token with another right to the topic, which sees its settings alone."""
+    try:
+        return client.count(topic)
+    except Forbidden:
+        return None
+
+
+def topic_json(topic: Topic, count: Forecast | None) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "uid": topic.uid,
         "revision": topic.revision,
         "paused": pause_json(topic.pause),
-        **counts_json(count),
+        **_counts_if_known(count),
         "settings": asdict(topic.settings.in_ms()),
     }
 
@@ -235,14 +250,18 @@ def counts_json(count: Forecast) -> dict[str, int]:
     }
 
 
-def topic_table(found: list[tuple[Topic, Forecast]]) -> Table:
+def _counts_if_known(count: Forecast | None) -> dict[str, int | None]:
+    return dict.fromkeys(_COUNTS) if count is None else {**counts_json(count)}
+
+
+def topic_table(found: Sequence[tuple[Topic, Forecast | None]]) -> Table:
     table = Table(Column("topic", overflow="fold"))
-    for name in ("available", "processing", "waiting", "buckets"):
+    for name in (*_COUNTS, "buckets"):
         table.add_column(name, justify="right", overflow="fold")
     for topic, count in found:
-        figures = (*counts_json(count).values(), topic.settings.buckets)
+        figures = (*_counts_if_known(count).values(), topic.settings.buckets)
         shown = Text(printable(topic.name))
         if topic.pause is not None:
             shown.append(" (paused)", style="yellow")
-        table.add_row(shown, *(f"{figure:,}" for figure in figures))
+        table.add_row(shown, *("–" if each is None else f"{each:,}" for each in figures))
     return table

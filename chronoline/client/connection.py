@@ -36,7 +36,7 @@ TOKEN_VARIABLE = "CHRONOLINE_TOKEN"
 _MOST_BYTES = 80 * 1024 * 1024
 
 _UNKNOWN_TOKEN = (
-    "The broker does not know this token: it was revoked, or is another broker's. "
+    "The broker does not know this token: it was revoked, has expired, or is another broker's. "
     "`chronoline token create` makes one"
 )
 

@@ -37,7 +37,7 @@ class Schedule:
     next: datetime | None
     """The first occurrence that was not created yet; None if none follows."""
     times: tuple[datetime, ...]
-    """The next times, as many as were asked for. Some of them may have been created already."""
+    """The next times, as many as were asked for; in lists one. Some of them may have been created already."""
     problem: str
     """Why it does not fire; empty if nothing prevents it."""
 

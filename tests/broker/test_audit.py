@@ -56,6 +56,20 @@ _READS_OF_CALLS = {
     "States",
 }
 """Calls that change nothing. The streams have the changes of clients."""
+_DETAILS: Mapping[str, Mapping[str, Any]] = {
+    "PauseTopic": {"reason": "the mail server is down"},
+    "ChangeTopic": {"changed": ["dedupe_ms"]},
+    "DeleteSchedule": {"schedule": "s"},
+    "ChangeMatching": {
+        "operation": "cancel",
+        "prefix": "order-",
+        "statuses": ["waiting"],
+        "dry_run": True,
+        "items": 0,
+    },
+    "Import": {"items": 0, "refused": 0},
+}
+"""Details that the lines of some calls have."""
 
 
 def _acts(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
@@ -88,9 +102,9 @@ def _requests(uid: int) -> Mapping[str, Any]:
     """A valid request for each call that is an administrative act."""
     return {
         "CreateTopic": pb.CreateTopicRequest(name="new"),
-        "PauseTopic": pb.PauseTopicRequest(uid=uid),
+        "PauseTopic": pb.PauseTopicRequest(uid=uid, reason="the mail server is down"),
         "ResumeTopic": pb.TopicRef(uid=uid),
-        "ChangeTopic": pb.ChangeTopicRequest(uid=uid),
+        "ChangeTopic": pb.ChangeTopicRequest(uid=uid, settings=pb.TopicSettings(dedupe_ms=1)),
         "Redrive": pb.RedriveRequest(topic_uid=uid, ids=["a"]),
         "Discard": pb.DiscardRequest(topic_uid=uid, ids=["a"]),
         "PutSchedule": pb.PutScheduleRequest(
@@ -103,7 +117,10 @@ def _requests(uid: int) -> Mapping[str, Any]:
         "ResumeSchedule": pb.ScheduleRef(name="s"),
         "DeleteSchedule": pb.ScheduleRef(name="s"),
         "ChangeMatching": pb.ChangeMatchingRequest(
-            topic_uid=uid, kind=pb.ChangeMatchingRequest.KIND_CANCEL, dry_run=True
+            topic_uid=uid,
+            kind=pb.ChangeMatchingRequest.KIND_CANCEL,
+            filter=pb.MessageFilter(prefix="order-", statuses=["waiting"]),
+            dry_run=True,
         ),
         "Export": pb.ExportRequest(topic_uid=uid),
         "Import": pb.ImportRequest(topic_uid=uid),
@@ -196,6 +213,8 @@ def test_every_administrative_call_is_audited(
                 assert line["topic"] == ("new" if name == "CreateTopic" else "orders")
                 if outcome == "done" and name in ("Redrive", "Discard"):
                     assert (line["items"], line["refused"]) == (1, 1)
+                if outcome == "done":
+                    assert _DETAILS.get(name, {}).items() <= line.items()
 
     _play(tmp_path, play, caplog)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from chronoline.broker.auth import Door
 from chronoline.broker.tokens import Tokens
+from chronoline.core.rights import Rights
 from chronoline.stores.factory import open_store
 from chronoline.testing.broker import LocalBroker
 from tests.cli.command import Command
@@ -50,6 +52,17 @@ def test_token_comes_from_file_or_environment(
         assert command("receive", "t", "--ack", *given) == "\n"
         command.token = token
         assert "t" in command("topic", "list")
+        command.token = tokens.create("reader", Rights.parse(["consume:t"]))
+        assert "64" in command("topic", "list")  # its settings: the counts need `observe`
+        assert json.loads(command("topic", "show", "t", "--json"))["waiting"] is None
+        refused = command.refusal("send", "t")
+        assert "produce:…:default" in refused
+        assert "--group" not in refused
+        command.token = tokens.create("shop", Rights.parse(["produce:t:shop"]))
+        assert "Give a producer group for which it has the right (--group" in command.refusal(
+            "send", "t"
+        )
+        command.token = token
         tokens.revoke("me")
         tokens.create("other")
         assert "does not know this token" in command.refusal("topic", "list")

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
+from chronoline.broker.auth import Door
+from chronoline.broker.tokens import Tokens
 from chronoline.client import Client
+from chronoline.core.rights import Rights
+from chronoline.stores.factory import open_store
+from chronoline.testing.broker import LocalBroker
 from tests.cli.command import Command
 
 
@@ -30,11 +36,11 @@ def test_letters_are_listed_with_their_reason(
     lines = command("dead", "list", topic).splitlines()
     expected = [
         rf"{moment}  a",
-        rf"    no such user; due {moment}, 1 attempt failed",
+        rf"    no such user; due {moment}, 1 attempt failed, group default",
         rf"{moment}  b",
-        rf"    attempts; due {moment}, 1 attempt failed",
+        rf"    attempts; due {moment}, 1 attempt failed, group default",
         rf"{moment}  c�",
-        rf"    attempts; due {moment}, 1 attempt failed",
+        rf"    attempts; due {moment}, 1 attempt failed, group default",
     ]
     assert len(lines) == len(expected)
     assert all(map(re.fullmatch, expected, lines))
@@ -89,3 +95,28 @@ def test_letters_must_be_named(command: Command, topic: str) -> None:
         which = "name the messages by their ids, or use --all"
         assert command.refusal("dead", name, topic) == which
         assert command.refusal("dead", name, topic, "a", "--all") == f"{which}, not both"
+
+
+def test_owners_settle_their_letters_alone(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    ops = tokens.create("ops")
+    shop = tokens.create("shop", Rights.parse(["produce:t:shop"]))
+    with open_store("memory:") as store, LocalBroker(store, door=Door(tokens)) as broker:
+        command = Command(broker.address)
+        with Client(broker.address, token=ops) as client:
+            client.create_topic("t")
+            for group in ("shop", "other"):
+                with Client(broker.address, token=ops, producer_group=group) as producer:
+                    producer.send("t", b"", id=group)
+            for _, lease in zip(range(2), client.consume("t"), strict=False):
+                lease.bury("broken")
+        command.token = shop
+        assert "produce:t:default" in command.refusal("dead", "redrive", "t", "shop")
+        assert "another producer group" in command.refusal(
+            "dead", "redrive", "t", "other", "--group=shop"
+        )
+        assert command("dead", "redrive", "t", "shop", "--group=shop") == "put 1 message back\n"
+        command.token = ops
+        whose = ("dead", "discard", "t", "--all", "--yes")
+        assert command(*whose, "--group=shop") == "discarded 0 messages\n"
+        assert command(*whose, "--group=other") == "discarded 1 message\n"

@@ -30,7 +30,7 @@ def test_batch_is_admitted_up_to_the_quota() -> None:
     assert refusal is not None
     assert refusal.type == "waiting"
     assert refusal.retry_after_ms == 1_000
-    assert "100" in refusal.reason
+    assert "has about 100 messages there, and may have 100" in refusal.reason
 
 
 def test_own_creates_count_until_the_next_count() -> None:

@@ -362,6 +362,7 @@ class UnaryCalls:
         outcomes = await self._parts.carrier.restore(
             topic.uid, [saved_from_wire(each) for each in asked.messages]
         )
+        audit.note_outcomes(outcomes)
         return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
 
     async def _letter_group(self, principal: Principal, topic_uid: int, group: str) -> str:

@@ -43,6 +43,14 @@ CERTIFICATE = "certificate"
 """The key of the names of the connection's certificate, in the state of a request."""
 _PLAIN = (b"", b"identity")
 _ENCODED = "the body must be plain: send it without Content-Encoding"
+_NO_TOKEN = (
+    "this node asks for a token, in the header `Authorization: Bearer TOKEN`; "
+    "`chronoline token create` makes one"
+)
+_UNKNOWN = (
+    "the header Authorization has no token that this node knows: the form is `Bearer TOKEN`, and the "
+    "token may have been revoked, have expired, or be another node's"
+)
 _READS = ("GET", "HEAD", "OPTIONS")
 _FOREIGN = "requests of pages of other sites are refused: Origin must name the host of the request"
 NOBODY = Principal(rights=Rights(()))
@@ -134,7 +142,7 @@ class RequestGuard:
             return NOBODY  # its pages ask for a token
         if principal is None:
             self._parts.metrics.refused("http", "unauthenticated")
-            raise Unauthenticated
+            raise Unauthenticated(_UNKNOWN if b"authorization" in headers else _NO_TOKEN)
         if self._on_loopback and not asks:
             problem = self._door.host_problem(headers.get(b"host", b"").decode("latin-1"))
             if problem is not None:

@@ -187,7 +187,7 @@ class ScheduleResponse(BaseModel):
     )
     next_ms: int | None = None
     times: list[OccurrenceResponse] = Field(
-        description="Its next times, created or not; none in a list."
+        description="Its next times, created or not; one in a list."
     )
     key: str | None = None
     key_base64: str | None = None

@@ -192,7 +192,7 @@ def _processes(found: PipeStatus) -> Table | str:
     )
     for node in found.nodes:
         state = "stopping" if node.stopping else "alive" if node.alive else "dead"
-        table.add_row(node.name[:_SHOWN], state, _counted(node.counters))
+        table.add_row(Text(node.name[:_SHOWN]), state, _counted(node.counters))
     return table
 
 

@@ -29,12 +29,14 @@ def test_token_is_required_once_one_exists(tmp_path: Path) -> None:
                 refused = await served.http.get(path)
                 check(refused, 401, "unauthenticated")
                 assert refused.headers["www-authenticate"].startswith("Bearer")
+                assert "asks for a token, in the header" in refused.json()["detail"]
             for path in ("/livez", "/readyz"):
                 assert (await served.http.get(path)).status_code == 200
             for wrong in ("Bearer no", f"Basic {token}", token, "Bearer"):
                 answer = await served.http.get("/v1/topics", headers={"authorization": wrong})
                 check(answer, 401, "unauthenticated")
                 assert token not in answer.text
+                assert "have been revoked, have expired" in answer.json()["detail"]
             right = {"authorization": f"Bearer {token}"}
             assert (await served.http.get("/v1/topics", headers=right)).status_code == 200
             tokens.create("other")
