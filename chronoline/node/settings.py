@@ -259,15 +259,16 @@ class ReplicationTable(SettingsTable):
     """The nodes that keep timers together; a single node needs none of it."""
 
     nodes: OptionalText = None
-    """A file in TOML that lists them: staying, joining, leaving."""
+    """A file in TOML that lists them: staying, joining, leaving. Without one the node is alone."""
     address: OptionalText = None
-    """The address under which the others know this node; by default `timers`."""
+    """The address of this node in that file, if it is not `timers`."""
     copies: Whole = Field(default=1, ge=1, le=32)
-    """The fewest nodes that have a timer when it is answered; all reachable ones get it."""
+    """The fewest nodes that have a timer, or know of its deletion, before the answer; all reachable ones get
+    it. With fewer the answer is 503, and the timer may pop."""
     timeout_ms: DurationMs = Field(default=1_000, ge=50, le=_HOUR_MS)
     """A node that does not answer within this time counts as unavailable."""
     most_timers: Whole = Field(default=5_000_000, ge=1, le=100_000_000)
-    """The most timers that a node accepts."""
+    """The most timers on a node."""
     clock_bound_ms: DurationMs = Field(default=60_000, ge=1_000, le=_DAY_MS)
     """A record whose version is further ahead of this node's wall clock is refused."""
     token: Secret = None
@@ -298,25 +299,26 @@ class CallbacksTable(SettingsTable):
     """Calls to URLs of timers and of topics with a target."""
 
     allow: Annotated[Listed, AfterValidator(_networks)] = LOOPBACK
-    """Networks that may be called besides the public internet; see `NodeSettings.may_call`."""
+    """Networks that may be called besides the public internet. By default none for a node that listens beyond
+    loopback."""
     timeout_ms: DurationMs = Field(default=2_000, ge=10, le=_HOUR_MS)
     """An answer that takes longer counts as a failure."""
     for_each_host: Whole = Field(default=64, ge=1, le=10_000)
     """The most calls to one host at a time."""
     in_all: Whole = Field(default=1_000, ge=1, le=100_000)
-    """The most calls at a time."""
+    """The most calls at a time; by default fewer if the process may not open as many files."""
     attempts: Whole = Field(default=10, ge=1, le=1_000)
-    """The most attempts of a callback."""
+    """The number of attempts of a callback. For timers only."""
     first_wait_ms: DurationMs = Field(default=500, ge=1, le=_DAY_MS)
-    """The wait between the first attempt and the second; it doubles each time."""
+    """The wait between the first two attempts. It doubles each time; up to half of it is cut at random."""
     longest_wait_ms: DurationMs = Field(default=60_000, ge=1, le=_DAY_MS)
     """The longest wait between two attempts."""
     missed: Literal["once", "skip"] = "once"
-    """Whether missed pops of a timer are made up for by one call, or by none."""
+    """One call replaces the missed pops of a timer, or with `skip` none does."""
     secret: Secret = None
     """Signs calls by the Standard Webhooks specification: whsec_… A secret."""
     dead_letters: Annotated[OptionalText, AfterValidator(_called)] = None
-    """A URI that receives callbacks that failed for good."""
+    """A URI to which callbacks of timers that failed at all attempts are posted."""
 
 
 class NodeSettings(Settings):
