@@ -29,7 +29,7 @@ from tests.conftest import miss
 
 TINY = Sizes(
     lateness=LatenessSizes(rounds=1, loads=((50, 2),), steady_s=0.5, delay_s=1),
-    over_time=OverTimeSizes(rate=50, consumers=1, steady_s=1, delay_s=1),
+    over_time=OverTimeSizes(rate=50, consumers=1, steady_s=0.5, delay_s=1),
     creates=CreateSizes(rounds=1, messages=300, seconds=0.1),
     leases=LeaseSizes(rounds=1, messages=100, consumers=(2,)),
     instant=InstantSizes(rounds=1, messages=100),

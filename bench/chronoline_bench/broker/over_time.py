@@ -35,13 +35,14 @@ class OverTimeSizes:
 
 
 def measure_over_time(stage: BrokerStage, sizes: OverTimeSizes) -> None:
-    """Carries the load on each system, after a short one that warms it up."""
+    """Carries the load on each system, in a full run after a short one that warms it up."""
     session = stage.session
     steady_s = session.seconds or sizes.steady_s
+    loads_s = (steady_s,) if session.quick else (_WARM_S, steady_s)
     found: dict[str, Passage] = {}
     with ExitStack() as opened:
         for name, place in places_of(stage, opened, "over_time").items():
-            for seconds in (_WARM_S, steady_s):
+            for seconds in loads_s:
                 found[name] = stage.carry(
                     place(),
                     rate=sizes.rate,
