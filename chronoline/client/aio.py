@@ -542,8 +542,7 @@ class AsyncClient:
     ) -> MessagePage:
         """A page of the messages of a selection, without their bodies.
 
-        They come by position; with a group or a holder by id, with a prefix alone by bucket and id. `after`
-        is the `next` of the page before.
+        They come by position, with a prefix alone by bucket and id. `after` is the `next` of the page before.
         """
         check_count("limit", limit)
         asked = where.to_wire()

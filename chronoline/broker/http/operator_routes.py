@@ -148,7 +148,7 @@ class OperatorRoutes:
         limit: Annotated[int, Query(ge=1, le=_MOST)] = _PAGE,
         after: Cursor = "",
     ) -> MessagesResponse:
-        """List messages without their bodies: by position, or with a group or a holder by id."""
+        """List messages without their bodies: by position, or with a prefix alone by key."""
         check_browse(principal, topic, producer_group)
         now_ms = self._parts.clock.now_ms()
         wanted = MessageFilter(
