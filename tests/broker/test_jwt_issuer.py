@@ -357,5 +357,5 @@ def serve_https(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[...,
 
 def test_missing_right_of_a_jwt_is_given_by_its_issuer() -> None:
     ada = Principal("ada", Rights.parse(["observe"]), "jwt")
-    with pytest.raises(Forbidden, match="the jwt 'ada' .* Its issuer gives it"):
+    with pytest.raises(Forbidden, match=r"the jwt 'ada' .* Its issuer gives it"):
         ada.check(RightKind.ADMINISTER, "orders")
