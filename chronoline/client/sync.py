@@ -469,7 +469,7 @@ class Client(Closable):
         self,
         topic: str,
         operation: str,
-        where: Selection = ALL_MESSAGES,
+        where: Selection,
         *,
         due: datetime | None = None,
         delay: Delay | None = None,
