@@ -224,8 +224,10 @@ def _run(
 
         try:
             return client.change_matching(topic, operation, where, progress=progress, **given)
-        except (KeyboardInterrupt, SystemExit, ChronolineError):
-            _print_interrupted(operation, latest)
+        except (KeyboardInterrupt, SystemExit, ChronolineError) as error:
+            # An error of the first batch says itself what became of it.
+            if latest is not None or not isinstance(error, ChronolineError):
+                _print_interrupted(operation, latest)
             raise
 
 
