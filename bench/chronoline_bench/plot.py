@@ -26,11 +26,15 @@ svg { color-scheme: light dark; font: 13px system-ui, -apple-system, "Segoe UI",
 .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; stroke-linecap: round; }
 .p50 { stroke: #0969da; } .p99 { stroke: #bc4c00; } .max { stroke: #cf222e; stroke-width: 1; }
 .control { stroke: #6e7781; stroke-dasharray: 5 4; }
+.ours { stroke: #0969da; } .ours-too { stroke: #8250df; }
+.peer { stroke: #57606a; } .peer-too { stroke: #bc4c00; }
 @media (prefers-color-scheme: dark) {
 .ground { fill: #0d1117; } text { fill: #e6edf3; } .small { fill: #9198a1; }
 .grid { stroke: #30363d; } .axis { stroke: #6e7681; }
 .fault { fill: #ab7df8; stroke: #ab7df8; } .fault-name { fill: #c9a9ff; }
 .p50 { stroke: #58a6ff; } .p99 { stroke: #f0883e; } .max { stroke: #ff7b72; } .control { stroke: #9198a1; }
+.ours { stroke: #58a6ff; } .ours-too { stroke: #c9a9ff; }
+.peer { stroke: #9198a1; } .peer-too { stroke: #f0883e; }
 }
 """
 
@@ -41,7 +45,7 @@ class Line:
 
     name: str
     kind: str
-    """Its style: `p50`, `p99`, `max` or `control`."""
+    """Its style: `p50`, `p99`, `max`, `control`; `ours`, `ours-too`, `peer` or `peer-too` beside others."""
     points: Sequence[tuple[float, float]]
     width_s: float = 1.0
     """The distance of neighbours; a larger one is a gap in the line."""

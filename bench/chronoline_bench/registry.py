@@ -86,6 +86,7 @@ BENCHES = {
             module="chronoline_bench.broker.bench",
             cases=(
                 "lateness",
+                "over_time",
                 "creates",
                 "leases",
                 "instant",
@@ -93,6 +94,7 @@ BENCHES = {
                 "schedules",
                 "limits",
             ),
+            draws=True,
         ),
         Bench(
             name="timers",

@@ -19,21 +19,24 @@ class Limits:
     """The limits of a broker."""
 
     frame_bytes: int = 16 * 1024 * 1024
-    """The largest frame, and the largest request over HTTP."""
+    """The largest frame, and the largest request over HTTP. A body may be at most half of it."""
     batch: int = MAX_BATCH
     """The most messages in one frame."""
     credit: int = MAX_CREDIT
     """The most messages that one consumer can request ahead, for each topic."""
     in_flight_bytes: int = 32 * 1024 * 1024
-    """The most unanswered bytes of one connection; beyond it the broker stops reading the connection."""
+    """The most bytes of unanswered requests of one connection, in at most 1,000 requests; beyond it the
+    broker stops reading the connection."""
     connections: int = 1_000
     """The most open streams, and the most connections of each listener."""
     node_bytes: int = 256 * 1024 * 1024
-    """The bytes of all unanswered requests; one client may have a quarter of them."""
+    """The most bytes of unanswered requests of all clients, by gRPC, HTTP and timers. One client gets a
+    quarter, or two frames. A request beyond that waits up to 10 s, and is then refused with
+    `node_busy`."""
     node_requests: int = 4_000
     """The most unanswered requests of all clients; one client may have a quarter of them."""
     ping_interval_ms: int = 1_000
-    """How often a client pings while there are few streams; `ping_interval_of` says how often with many."""
+    """How often clients ping; with more than 250 streams less often, up to a third of `ping_timeout_ms`."""
     ping_timeout_ms: int = 10_000
     """A client that sends nothing, or reads nothing, for this time is disconnected."""
     clock_bound_ms: int = CLOCK_BOUND_MS

@@ -37,14 +37,17 @@ class Family:
 
 _STORAGE = ("op", "type", "filter", "topic")
 FAMILIES: Mapping[str, Family] = {
-    "topic_commands_count": Family(("op", "topic"), "Created and deleted topics."),
+    "topic_commands_count": Family(
+        ("op", "topic"),
+        "Created and deleted topics; those of a deleted topic move to the empty one.",
+    ),
     "topic_commands_errors": Family(("op", "topic"), "Failed commands on topics."),
     "topic_messages_count": Family(("op", "topic"), "Messages, by operation."),
     "topic_messages_errors": Family(
         ("op", "topic"), "Messages with a refused or failed operation."
     ),
     "topic_available_messages_count": Family(
-        ("topic",), "Messages that are due and not leased.", True
+        ("topic",), "Messages that are due and not leased: scale consumers by it.", True
     ),
     "topic_dead_letters_count": Family(
         ("topic",),
@@ -52,7 +55,7 @@ FAMILIES: Mapping[str, Family] = {
         True,
     ),
     "topic_waiting_messages_count_bucket": Family(
-        ("topic", "le"), "Messages that fall due within `le` seconds.", True
+        ("topic", "le"), "Messages that fall due within `le` seconds: the next four windows.", True
     ),
     "topic_leases_count": Family(("op", "topic"), "Granted and extended leases."),
     "topic_reservations_count": Family(
@@ -65,46 +68,57 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "topic_paused": Family(("topic",), "1 while the topic is paused.", True),
     "topic_target_calls_count": Family(
-        ("outcome", "topic"), "Calls of the targets of topics, by outcome."
+        ("outcome", "topic"),
+        "Calls of targets: succeeded, answered_badly, redirected, timed_out, unreachable, not_allowed, "
+        "unknown_host; no_turn was not begun.",
     ),
     "topic_throttled_count": Family(
-        ("limit", "topic"), "How often a limit of the topic held its deliveries up."
+        ("limit", "topic"),
+        "How often a limit of the topic held its deliveries up: rate (most_per_s), in_flight.",
     ),
     "topic_throttled_duration_ms": Family(
         ("limit", "topic"), "How long limits of the topic held its deliveries up in all."
     ),
     "topic_quota_refused_count": Family(
-        ("group", "quota", "topic"), "Creates that the quota of a producer group refused."
+        ("group", "quota", "topic"),
+        "Creates that a quota, waiting or creates, refused; the 201st group and later ones are (others).",
     ),
     "topic_crowded_count": Family(
         ("topic",), "Messages created in a second that is fuller than the topic can deliver."
     ),
     "topic_schedule_occurrences_count": Family(
-        ("outcome", "topic"), "Occurrences of schedules that were created, or refused."
+        ("outcome", "topic"),
+        "Occurrences of schedules: created, or refused, as their id is taken or the topic takes none.",
     ),
-    "broker_commands_count": Family(("command", "topic"), "Commands of clients."),
-    "broker_commands_errors": Family(("command", "topic"), "Failed commands of clients."),
+    "broker_commands_count": Family(
+        ("command", "topic"), "Requests of clients, pings included; a batch is one."
+    ),
+    "broker_commands_errors": Family(("command", "topic"), "Failed requests of clients."),
     "broker_refused_count": Family(
-        ("edge", "reason"), "Requests and connections that were refused before any work on them."
+        ("edge", "reason"),
+        "Refused before any work, at grpc or http: unauthenticated, node_busy, throttled, streams, "
+        "connections.",
     ),
     "broker_under_way_bytes": Family(
         (), "Bytes of unanswered requests of all clients, as limits.node_bytes counts them.", True
     ),
     "broker_data_free_bytes": Family(
-        (), "Free bytes on the file system of the node's folder.", True
+        (), "Free bytes on the file system of the node's folder, where SQLite keeps its file.", True
     ),
     "broker_shortages_count": Family(
         ("resource",), "How often the process ran short of descriptors, memory, ports or threads."
     ),
     "broker_active_timedrifts_count": Family(
-        ("target", "topic"), "Clocks that are further off than the bound.", True
+        ("target", "topic"),
+        "Clocks beyond limits.clock_bound_ms: of the store (storage), etcd (sync), brokers, clients.",
+        True,
     ),
     "broker_active_timedrifts_seconds_avg": Family(
-        ("target", "topic"), "The average offset of clocks.", True
+        ("target", "topic"), "The average offset of clocks, also within the bound.", True
     ),
     "broker_ready": Family((), "1 while the broker is ready, as /readyz says, else 0.", True),
     "broker_degradation_state": Family(
-        ("type", "topic"), "1 while the broker is degraded, by reason.", True
+        ("type", "topic"), "1 while the broker is degraded, by type; see status.", True
     ),
     "storage_queries_count": Family(_STORAGE, "Queries of the store."),
     "storage_queries_errors": Family(_STORAGE, "Queries that failed, or got no answer."),
@@ -122,6 +136,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
 }
 """All metrics of the broker besides its lateness, by name."""
+LATENESS = "Lateness of first deliveries, as they leave the broker."
 
 _FILTERS = {Role.OWNER: "waiting", Role.HOLDER: "processing", Role.SYSTEM: "all"}
 
@@ -209,7 +224,7 @@ class Snapshot(Collector):
             yield metric
         values = self.tags.values()
         yield lateness_family(
-            "Lateness of first deliveries, as they leave the broker.",
+            LATENESS,
             [((topic, *values), each) for topic, each in self.lateness.items()],
             *("topic", *self.tags),
         )

@@ -1,6 +1,6 @@
 """The settings of a node: one TOML file, the environment, flags; later ones win.
 
-`docs/broker.md` has them all in a table; `chronoline config show` prints those in force, and their origins.
+`docs/reference/settings.md` lists them; `chronoline config show` prints those in force, and their origins.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def _networks(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class LimitsTable(SettingsTable):
-    """The limits of a node: the fields of `broker.limits.Limits`, which explains them."""
+    """Limits of a node, so that a flood delays only itself."""
 
     frame_bytes: SizeBytes = Field(default=_LIMITS.frame_bytes, ge=64 * 1024, le=64 * _MIB)
     batch: Whole = Field(default=_LIMITS.batch, ge=1, le=MAX_BATCH)
@@ -219,7 +219,8 @@ class LimitsTable(SettingsTable):
         default=_LIMITS.in_flight_bytes, ge=64 * 1024, le=1024 * _MIB
     )
     connections: Whole = Field(default=_LIMITS.connections, ge=1, le=100_000)
-    """By default fewer if the process may not open as many files; see `NodeSettings.shares`."""
+    """The most open streams, and the most connections of each listener; by default fewer if the process
+    may not open as many files."""
     node_bytes: SizeBytes = Field(default=_LIMITS.node_bytes, ge=_MIB, le=1024 * 1024 * _MIB)
     node_requests: Whole = Field(default=_LIMITS.node_requests, ge=10, le=1_000_000)
     ping_interval_ms: DurationMs = Field(default=_LIMITS.ping_interval_ms, ge=50, le=_HOUR_MS)
@@ -246,9 +247,9 @@ class QuotasTable(SettingsTable):
     """Quotas of some producer groups, by name; they replace those of topics. 0 is no quota."""
 
     waiting: GroupNumbers = Field(default_factory=dict)
-    """The most messages of a group on a topic's timeline, in place of group_waiting."""
+    """The most messages of a group on a topic's timeline, in place of the topic's `group_waiting`."""
     creates_per_s: GroupNumbers = Field(default_factory=dict)
-    """The most creates of a group on a topic a second, in place of group_creates_per_s."""
+    """The most creates of a group on a topic a second, in place of the topic's `group_creates_per_s`."""
 
     def overrides(self) -> GroupOverrides:
         return GroupOverrides(waiting=self.waiting, creates_per_s=self.creates_per_s)
@@ -258,15 +259,16 @@ class ReplicationTable(SettingsTable):
     """The nodes that keep timers together; a single node needs none of it."""
 
     nodes: OptionalText = None
-    """A file in TOML that lists them: staying, joining, leaving."""
+    """A file in TOML that lists them: staying, joining, leaving. Without one the node is alone."""
     address: OptionalText = None
-    """The address under which the others know this node; by default `timers`."""
+    """The address of this node in that file, if it is not `timers`."""
     copies: Whole = Field(default=1, ge=1, le=32)
-    """The fewest nodes that have a timer when it is answered; all reachable ones get it."""
+    """The fewest nodes that have a timer, or know of its deletion, before the answer; all reachable ones get
+    it. With fewer the answer is 503, and the timer may pop."""
     timeout_ms: DurationMs = Field(default=1_000, ge=50, le=_HOUR_MS)
     """A node that does not answer within this time counts as unavailable."""
     most_timers: Whole = Field(default=5_000_000, ge=1, le=100_000_000)
-    """The most timers that a node accepts."""
+    """The most timers on a node."""
     clock_bound_ms: DurationMs = Field(default=60_000, ge=1_000, le=_DAY_MS)
     """A record whose version is further ahead of this node's wall clock is refused."""
     token: Secret = None
@@ -279,11 +281,12 @@ class JwtTable(SettingsTable):
     """JSON Web Tokens of an issuer, which a node accepts beside its own tokens."""
 
     keys: Annotated[OptionalText, AfterValidator(_key_set)] = None
-    """The issuer's public keys (JWKS): a file, or an https URL. Without it, no JWT is accepted."""
+    """The issuer's public keys (JWKS): a file, or an https URL. Without it, no JWT is accepted. Needs
+    the extra jwt."""
     issuer: OptionalText = None
-    """The claim `iss` of its tokens."""
+    """The claim `iss` of its tokens; `jwt.keys` needs it."""
     audience: OptionalText = None
-    """The claim `aud` of tokens for this node."""
+    """The claim `aud` of tokens for this node; `jwt.keys` needs it."""
     rights_claim: str = Field(default="chronoline", min_length=1)
     """The claim with the rights: a list, or a text with spaces between them, such as `scope`."""
     leeway_ms: DurationMs = Field(default=30_000, ge=0, le=10 * 60_000)
@@ -296,25 +299,26 @@ class CallbacksTable(SettingsTable):
     """Calls to URLs of timers and of topics with a target."""
 
     allow: Annotated[Listed, AfterValidator(_networks)] = LOOPBACK
-    """Networks that may be called besides the public internet; see `NodeSettings.may_call`."""
+    """Networks that may be called besides the public internet. By default none for a node that listens beyond
+    loopback."""
     timeout_ms: DurationMs = Field(default=2_000, ge=10, le=_HOUR_MS)
     """An answer that takes longer counts as a failure."""
     for_each_host: Whole = Field(default=64, ge=1, le=10_000)
     """The most calls to one host at a time."""
     in_all: Whole = Field(default=1_000, ge=1, le=100_000)
-    """The most calls at a time."""
+    """The most calls at a time; by default fewer if the process may not open as many files."""
     attempts: Whole = Field(default=10, ge=1, le=1_000)
-    """The most attempts of a callback."""
+    """The number of attempts of a callback. For timers only."""
     first_wait_ms: DurationMs = Field(default=500, ge=1, le=_DAY_MS)
-    """The wait between the first attempt and the second; it doubles each time."""
+    """The wait between the first two attempts. It doubles each time; up to half of it is cut at random."""
     longest_wait_ms: DurationMs = Field(default=60_000, ge=1, le=_DAY_MS)
     """The longest wait between two attempts."""
     missed: Literal["once", "skip"] = "once"
-    """Whether missed pops of a timer are made up for by one call, or by none."""
+    """One call replaces the missed pops of a timer, or with `skip` none does."""
     secret: Secret = None
     """Signs calls by the Standard Webhooks specification: whsec_… A secret."""
     dead_letters: Annotated[OptionalText, AfterValidator(_called)] = None
-    """A URI that receives callbacks that failed for good."""
+    """A URI to which callbacks of timers that failed at all attempts are posted."""
 
 
 class NodeSettings(Settings):
@@ -335,9 +339,10 @@ class NodeSettings(Settings):
     store: Annotated[str, AfterValidator(_store)] = Field(
         default_factory=lambda given: file_store(given.get("data", Path()) / "timeline.db")
     )
-    """The URL of the store. SQLite serves one machine; several nodes share PostgreSQL."""
+    """The store of messages: sqlite:///… on one machine, postgresql://… for several, or memory:, which
+    is lost with the process. By default SQLite, timeline.db in `data`. Passwords are never shown."""
     grpc: Annotated[str, AfterValidator(_listener)] = DEFAULT_GRPC
-    """host:port for the SDK and the command line."""
+    """host:port for the SDK and the commands. Port 0 picks a free one."""
     http: Annotated[str, AfterValidator(_listener_or_none)] = DEFAULT_HTTP
     """host:port for HTTP: the API, health and metrics. Empty: none."""
     timers: Annotated[str, AfterValidator(_listener)] = DEFAULT_TIMERS
@@ -345,23 +350,27 @@ class NodeSettings(Settings):
     roles: Annotated[Listed, AfterValidator(_roles)] = BROKER_ROLES
     """The roles of the node: a broker (overseer, carrier, or both), timers, or all of them."""
     coordination: Annotated[str, AfterValidator(_coordination)] = EMBEDDED
-    """The URL of the service in which the brokers of a cluster meet; `embedded:` for one that is alone."""
+    """Where the brokers of a cluster meet: etcd://host:2379,host:2379/prefix; `embedded:` for one that
+    is alone."""
     name: Annotated[OptionalText, AfterValidator(_name_or_none)] = None
     """The name of the broker in its cluster, the same after a restart; one is made if not given."""
     rack: Annotated[OptionalText, AfterValidator(_name_or_none)] = None
     """Where the broker runs: a rack, a zone, a machine."""
     advertise: Annotated[OptionalText, AfterValidator(_advertised)] = None
-    """host:port under which clients reach the broker's gRPC; by default `grpc`."""
+    """host:port under which clients reach the broker's gRPC; by default `grpc`. Brokers of a cluster
+    that listen at 0.0.0.0 or [::] need it."""
     session_ttl_ms: Annotated[DurationMs, AfterValidator(_ttl)] = Field(
         default=SHORTEST_TTL_MS, ge=SHORTEST_TTL_MS, le=_HOUR_MS
     )
-    """A broker that is not heard from for this time is gone for the others."""
+    """A broker that etcd has not heard from for this time is gone for the others. Whole seconds, more
+    than an election of etcd takes."""
     session_margin_ms: DurationMs = Field(default=DEFAULT_MARGIN_MS, ge=0, le=_HOUR_MS)
-    """A broker without an answer of the coordination service stops granting leases this time before that."""
+    """A broker without an answer of etcd stops granting leases this time before `session_ttl_ms` has
+    passed."""
     cluster: Annotated[str, AfterValidator(_cluster)] = "default"
     """The label `cluster` of all metrics."""
     tags: Annotated[dict[str, str], AfterValidator(_tags)] = Field(default_factory=dict)
-    """More labels of all metrics."""
+    """A table: more labels of all metrics, such as rack = "r1"."""
     limits: LimitsTable = LimitsTable()
     quotas: QuotasTable = QuotasTable()
     replication: ReplicationTable = ReplicationTable()
@@ -374,11 +383,13 @@ class NodeSettings(Settings):
     tls_client_ca: OptionalText = None
     """A PEM file: the authority of clients. With it, clients are asked for a certificate."""
     tls_client_certificates: Literal["required", "optional"] = "required"
-    """With `tls_client_ca`: whether a client without a certificate may connect to HTTP and timers."""
+    """With `tls_client_ca`: whether a client without a certificate may connect to HTTP and timers. With
+    `optional` gRPC asks for none."""
     insecure: bool = False
     """Allows other machines to reach the node without TLS and without a token."""
     allowed_hosts: Annotated[Listed, AfterValidator(_hosts)] = ()
-    """Host names besides localhost that a node on loopback accepts over HTTP without a token."""
+    """Host names besides localhost, of a proxy for example, that a node on loopback accepts over HTTP
+    without a token. Requests for other names are answered with 421."""
     console: bool = True
     """Serves the pages for browsers at /console."""
     logs: Listed = ()
@@ -386,13 +397,17 @@ class NodeSettings(Settings):
     clock: Literal["system", "store"] = "system"
     """The clock of the broker: the machine's, or the store's, which the broker then follows."""
     log_format: Literal["text", "json"] = "text"
+    """`text` for people, or `json`: an object in each line."""
     audit_file: OptionalText = None
     """A file to which the audit trail is written too, one JSON object in each line."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """`debug`, `info`, `warning` or `error`."""
     traces: Annotated[OptionalText, AfterValidator(_collector)] = None
-    """The URL of a collector that takes OpenTelemetry's spans over gRPC (OTLP). None: none are sent."""
+    """A collector that takes OpenTelemetry's spans over gRPC, such as http://localhost:4317. Needs the
+    extra otel."""
     patience_ms: DurationMs = Field(default=10_000, ge=100, le=_HOUR_MS)
-    """A change that the store does not answer within this time is answered as unknown."""
+    """The time-out of the store. After it a change is answered as unknown, a query as unavailable; a
+    change that waited in the broker's queue is withdrawn and refused."""
 
     @classmethod
     def rules(cls) -> Sequence[Rule]:

@@ -241,19 +241,22 @@ class TimerService(AsyncService):
         )
         yield gauge(
             "chronoline_timers_primary",
-            "Waiting timers that pop at this node first.",
+            "Waiting timers that pop here first. Their sum over all nodes is the number of timers.",
             [((), tally.primary)],
         )
         yield from _tag_gauges(list(tally.tags.figures(self.node.now_ms())))
         yield gauge(
             "chronoline_timers_unreadable_records",
-            "Unreadable records of the journal, which were left out.",
+            "Unreadable records of the journal, which are ignored.",
             [((), float(len(self.node.journal.unreadable)))],
         )
         peers = list(self.node.peers.values())
         behind = [((peer.address,), float(peer.behind)) for peer in peers]
         yield gauge(
-            "chronoline_timers_behind", "Records that were not sent to a node yet.", behind, "node"
+            "chronoline_timers_behind",
+            "Records that were not sent to a node yet: the replication lag.",
+            behind,
+            "node",
         )
         away = [((peer.address,), float(peer.is_away and not peer.is_short)) for peer in peers]
         yield gauge("chronoline_timers_away", "1 while a node does not answer.", away, "node")
@@ -277,7 +280,7 @@ class TimerService(AsyncService):
         share = progress.asked / progress.of if progress.of else 1.0
         yield gauge(
             "chronoline_timers_resync_share",
-            "The part of the last resync that is done.",
+            "The progress of the last resync, from 0 to 1.",
             [((), share)],
         )
 

@@ -38,11 +38,20 @@ class Finding(NamedTuple):
 
 
 def check_pipe(settings: PipeSettings, slots: Callable[[], str]) -> Iterator[Finding]:
-    """Checks all parts, and yields one finding for each; `slots` checks Spark."""
-    yield from _check_places(settings)
-    java = _try("Java", check_java)
-    yield java
-    yield _try("Spark", slots) if java.fine else Finding("Spark", "not tried: it needs Java", False)
+    """Checks all parts, and yields one finding for each; `slots` checks Spark.
+
+    Spark takes many seconds to start, so it is tried only if nothing else prevents the pipe from running.
+    """
+    prevents = False
+    for finding in check_before_spark(settings):
+        prevents = prevents or not (finding.fine or finding.bearable)
+        yield finding
+    if not finding.fine:
+        yield Finding("Spark", "not tried: it needs Java", False)
+    elif prevents:
+        yield Finding("Spark", "not tried: it starts slowly; mend the rest first", False)
+    else:
+        yield _try("Spark", slots)
 
 
 def check_before_spark(settings: PipeSettings) -> Iterator[Finding]:

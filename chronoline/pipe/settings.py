@@ -1,7 +1,7 @@
 """The settings of a pipe: from a TOML file, the environment and flags, in rising order of precedence.
 
-`docs/pipe.md` lists all of them in a table; `examples/pipe-kafka.toml` and `examples/pipe-embedded.toml` show
-their use.
+The docstring of each is its meaning in `docs/reference/settings.md`; `examples/pipe-kafka.toml`
+and `examples/pipe-embedded.toml` show their use.
 """
 
 from __future__ import annotations
@@ -94,12 +94,15 @@ class PlaceTable(SettingsTable):
     """A topic: on Kafka, or on a log."""
 
     topic: str
+    """The topic's name. Input, output and dead letters are different topics."""
     log: LogUrl | None = Field(default=None, repr=False)
-    """A log: the string that `chronoline log init` printed, or a folder."""
+    """A log: the string that `chronoline log init` printed, or a folder. Set either this or `kafka`."""
     kafka: dict[str, Value] | None = Field(default=None, repr=False)
-    """Kafka: `bootstrap.servers`, and any other property of its Java client."""
+    """Kafka: `bootstrap.servers` (text with commas, or a list), and any other property of its Java
+    client. They are translated for librdkafka; one that cannot be translated is refused at the start."""
     producer: dict[str, Value] = Field(default_factory=dict, repr=False)
-    """Properties of librdkafka, for reading and publishing; they override `kafka`."""
+    """Properties of librdkafka, for reading and publishing; they override `kafka`, and an empty one
+    removes a property."""
 
     def place(self) -> Place:
         """Raises `InvalidInput`."""
@@ -121,7 +124,8 @@ class SparkTable(SettingsTable):
     """The Spark session that a pipe starts."""
 
     master: OptionalText = None
-    """None: this machine, with as many slots as the lanes and the input need."""
+    """Spark's master. None: that of `spark-submit` or of Spark's own settings, else this machine, with a
+    slot for each task and one spare. Another master than that of `spark-submit` is refused."""
     conf: dict[str, Value] = Field(default_factory=dict, repr=False)
     """Spark's own settings; they override the pipe's."""
 
@@ -172,9 +176,11 @@ class PipeSettings(Settings):
     }
 
     name: TimelineName
-    """The name of the timeline in the store, and of the group in Kafka's own tools."""
+    """The name of the timeline in the store, and of the group under which Kafka's own tools show the lag.
+    Pipes with the same name and store share the work."""
     store: StoreUrl = DEFAULT_STORE
-    """The URL of the store. SQLite needs no set-up and serves one machine; a cluster needs PostgreSQL."""
+    """The URL of the store. SQLite needs no set-up and serves one machine; several need PostgreSQL.
+    `memory:` is refused: Spark's tasks are separate processes."""
     input: PlaceSetting
     """The topic from which records are read."""
     output: PlaceSetting
@@ -183,57 +189,84 @@ class PipeSettings(Settings):
     """The topic for records that cannot be read or published; without it they stay in the store."""
 
     timing_advance_ms: DurationMs = Field(default=0, ge=0, le=MAX_RESERVE_AHEAD_MS)
-    """Publishes this much before the deadline. 0: never early; `reserve_ahead_ms` compensates for delays."""
+    """Publishes this much before the deadline. 0: never early; `reserve_ahead_ms` compensates for
+    delays."""
     hold_ms: DurationMs = Field(default=DEFAULT_HOLD_MS, ge=100, le=_DAY_MS)
-    """A pipe may hold a message this long before another takes it over; a crash makes it this late."""
+    """A pipe may hold a message this long before another takes it over. After a crash messages are this
+    late; if it is too short, a slow pipe is taken for dead, and messages are published twice."""
     delivery_timeout_ms: DurationMs = Field(
         default_factory=lambda data: data.get("hold_ms", DEFAULT_HOLD_MS) * 4 // 5, ge=1, le=_DAY_MS
     )
-    """The longest time to an acknowledgement. It is below `hold_ms`: after that another pipe publishes."""
+    """The longest time for the output to acknowledge; by default 4/5 of `hold_ms`. It must be below
+    `hold_ms`: after that another pipe publishes the message."""
     poll_interval_ms: DurationMs = Field(default=100, ge=1, le=MAX_RESERVE_AHEAD_MS)
-    """The time between two reservations while messages are dense. Precision does not depend on it."""
+    """The time between two reservations while messages are dense, at most half of `reserve_ahead_ms`.
+    Precision does not depend on it."""
     failure_detection_interval_ms: DurationMs = Field(default=500, ge=10, le=_DAY_MS)
-    """The time between two heartbeats, with which a pipe also reads the others and the stop flag."""
+    """The time between two heartbeats of a pipe and of each task, which also read the others' and the
+    stop flag. After four missing ones, at least 2 s, others serve the share. At most half of
+    `hold_ms`."""
     reserve_ahead_ms: DurationMs = Field(
         default=DEFAULT_RESERVE_AHEAD_MS, ge=1, le=MAX_RESERVE_AHEAD_MS
     )
-    """A message is reserved this long before it is due, so that the write is over at the due time."""
+    """A message is reserved this long before it is due, so that the write is over at the due time. Until
+    then it can be cancelled and rescheduled."""
     window_ms: DurationMs = Field(default=60_000, ge=10, le=3_600_000)
-    """The time for which a Spark task fires before the next takes over."""
+    """The time for which a Spark task fires before the next takes over; at least twice
+    `reserve_ahead_ms`. Starting a task makes messages some milliseconds late on few cores, so longer
+    windows are more punctual. A task that fails is replaced at once."""
     lanes: Whole = Field(default=2, ge=1, le=16)
-    """Queries that take turns: the task of the next window is ready before the current one ends."""
+    """Queries that take turns: the task of the next window is ready before the current one ends. With 1 a
+    task fires until the pipe stops, and there is a gap when it fails."""
     ranges: Whole = Field(default=1, ge=1, le=1_024)
-    """Tasks that share a window on this pipe. One fires thousands a second; more need more cores."""
+    """Tasks that share a window on this pipe. One fires thousands of messages a second; on two cores more
+    than one makes them later."""
     buckets: Whole = Field(default=64, ge=1, le=HASH_VALUES)
-    """The number of parts of the timeline that pipes and ranges share. Fixed when it is created."""
+    """The number of parts of the timeline that pipes and ranges share. Fixed when the pipe first
+    starts."""
 
     delay_ms: OptionalTimespanMs = Field(default=None, alias="delay", ge=0, le=MAX_TIME_MS)
-    """A plain delay: records without headers are due this long after their own time."""
+    """A plain delay: a record without any of the headers is due this long after its own timestamp, and
+    its id is `topic-partition-offset`. Headers take precedence; a record with only one of id and deadline
+    is rejected. The input's name then has at most 97 characters."""
     dedupe_ms: TimespanMs = Field(default=0, alias="dedupe", ge=0, le=MAX_TIME_MS)
-    """An id stays taken this long after firing. 0: it is free at once."""
+    """An id stays taken this long after firing. 0: it is free at once. Fixed when the pipe first
+    starts."""
     id_header: HeaderName = "chronosMessageId"
+    """The header with the id: 1 to 128 characters."""
     deadline_header: HeaderName = "chronosDeadline"
+    """The header with the deadline: RFC 3339; without an offset it is UTC, and fractions are rounded up
+    to the millisecond."""
     action_header: HeaderName = "chronosAction"
-    """The header with `cancel` or `reschedule`, for a waiting message."""
+    """The header with `cancel` (needs an id) or `reschedule` (needs id and deadline), for a waiting
+    message."""
     early_cancel_ms: DurationMs = Field(default=0, ge=0, le=MAX_EARLY_CANCEL_MS)
-    """A cancel that finds no message waits this long for a record from another partition. 0: it does not."""
+    """A cancel that finds no message waits this long, at most 60 s, for a record with that id from
+    another partition, which is then withdrawn. 0: it does not. Keep it above the time by which partitions
+    differ."""
     keep_headers: bool = False
-    """Whether the output has id and deadline as headers, by the names above, before all others."""
+    """Whether the output has id and deadline as headers, by the names above, before all others. A
+    consumer can drop repeats by the id; a record of `delay` has its position as id."""
 
     start: Literal["earliest", "latest"] = "earliest"
     """Where to begin partitions that the store does not know. Known ones continue at their position."""
     largest_value_bytes: Whole = Field(default=1024 * 1024, ge=1, le=MAX_BODY_BYTES)
-    """Larger values are rejected. A lane reserves as many messages as fit into memory at this size. Fixed
-    when the timeline is created."""
+    """Larger values are rejected; Kafka's own limit is about the same. A lane reserves only as many
+    messages as fit into 512 MiB at this size: with 64 MiB, 7 at a time. Fixed when the pipe first
+    starts."""
     intakes: Whole = Field(default=1, ge=1, le=1_024)
-    """Tasks that share the partitions of the input. One takes in thousands a second; more need more cores."""
+    """Tasks that share the partitions of the input, each with a slot of its own. One takes in thousands
+    of records a second."""
     intake_records: Whole = Field(default=2_000, ge=1, le=MAX_BATCH)
     """The most records that one transaction takes in: a backlog waits in the input, not in memory."""
     intake_linger_ms: DurationMs = Field(default=20, ge=0, le=10_000)
-    """A transaction takes in what comes within this time. Messages with a shorter delay are late."""
+    """Records that come within this time share a transaction, and Kafka answers fetches at this pace.
+    Messages with a delay of less than about twice this time are late; a shorter time costs Kafka and the
+    store more."""
 
     receipts: OptionalText = None
-    """A folder for receipts as Parquet, one row for each message. None: messages are only counted."""
+    """A folder, or a URL that Arrow knows, for receipts as Parquet: id, version, due, fired, lateness,
+    redelivered, node. None: messages are only counted."""
     metrics: Address = ""
     """host:port of the metrics for Prometheus. Empty: none are served."""
     clock_bound_ms: DurationMs = Field(default=CLOCK_BOUND_MS, ge=1, le=_DAY_MS)

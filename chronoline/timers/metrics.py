@@ -26,28 +26,29 @@ class TimersMetrics:
         self._labelled = CollectorRegistry()
         self._labelled.register(_Labelled(self.registry, labels or {}))
         self._pops = Counter(
-            "chronoline_timers_pops", "Pops that were begun.", registry=self.registry
+            "chronoline_timers_pops", "Pops that were begun, each attempt.", registry=self.registry
         )
         self._lateness = Histogram(
             "chronoline_timers_lateness_seconds",
-            "How long after it was due a pop was begun; the first attempt of each.",
+            "The time from the due time of a pop to the start of its first attempt.",
             buckets=LATENESS_BOUNDS_S,
             registry=self.registry,
         )
         self._callbacks = Counter(
             "chronoline_timers_callbacks",
-            "Callbacks by how they ended.",
+            "Callbacks by outcome: succeeded, answered_badly, redirected, timed_out, unreachable, "
+            "not_allowed, unknown_host.",
             ["outcome"],
             registry=self.registry,
         )
         self._given_up = Counter(
             "chronoline_timers_given_up",
-            "Pops whose callback failed for good.",
+            "Pops whose callback failed at all attempts.",
             registry=self.registry,
         )
         self._missed = Counter(
             "chronoline_timers_missed",
-            "Pops that were not called: it was too late for them.",
+            "Pops that were not called because it was too late.",
             registry=self.registry,
         )
         self._requests = Counter(
@@ -58,7 +59,8 @@ class TimersMetrics:
         )
         self._refused = Counter(
             "chronoline_timers_refused",
-            "Requests that were refused before they were worked on.",
+            "Requests that were refused before any work: not_admitted (a token, the host), node_busy, "
+            "connections.",
             ["reason"],
             registry=self.registry,
         )

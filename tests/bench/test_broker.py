@@ -16,6 +16,7 @@ from chronoline_bench.broker.creates import CreateSizes
 from chronoline_bench.broker.full_timeline import MemoryWatch, WaitingSizes, thirds
 from chronoline_bench.broker.lateness import LatenessSizes, over, report_lateness
 from chronoline_bench.broker.limits import LimitSizes
+from chronoline_bench.broker.over_time import OverTimeSizes, plot_of
 from chronoline_bench.broker.schedules import ScheduleSizes
 from chronoline_bench.broker.stage import BrokerStage, find_beanstalkd
 from chronoline_bench.broker.targets import SETTINGS
@@ -28,6 +29,7 @@ from tests.conftest import miss
 
 TINY = Sizes(
     lateness=LatenessSizes(rounds=1, loads=((50, 2),), steady_s=0.5, delay_s=1),
+    over_time=OverTimeSizes(rate=50, consumers=1, steady_s=1, delay_s=1),
     creates=CreateSizes(rounds=1, messages=300, seconds=0.1),
     leases=LeaseSizes(rounds=1, messages=100, consumers=(2,)),
     instant=InstantSizes(rounds=1, messages=100),
@@ -107,6 +109,14 @@ def passage(late_ms: int) -> Passage:
     )
 
 
+def test_plot_has_a_line_for_each_system() -> None:
+    found = {"sqlite": passage(1), "beanstalkd": passage(3)}
+    sizes = OverTimeSizes(rate=1_000, consumers=1, steady_s=60, delay_s=2)
+    ours, peer = plot_of(found, sizes, 60).lines
+    assert (ours.name, ours.points) == ("broker on SQLite", [(1.5, 1.0)])
+    assert (peer.name, peer.points) == ("beanstalkd", [(1.5, 3.0)])
+
+
 def test_a_millisecond_over_is_allowed() -> None:
     assert over(None) is None
     assert over(2.9) == Wanted(value_at_most=3.9)
@@ -132,7 +142,7 @@ def test_memory_is_sampled_until_the_end() -> None:
 
 
 @pytest.fixture(scope="module")
-def report() -> Report:
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """Runs all cases once, as a quick run."""
 
     def measure(session: Session) -> None:
@@ -143,7 +153,7 @@ def report() -> Report:
             miss("bench broker", error)
         measure_sizes(session, TINY)
 
-    return run_bench("tiny", measure)
+    return run_bench("tiny", measure, plots=tmp_path_factory.mktemp("plots"))
 
 
 @pytest.mark.timeout(300)
@@ -165,6 +175,7 @@ def test_a_broker_is_measured(report: Report) -> None:
     ("case", "metrics", "judged"),
     [
         ("late at 50/s, 2 consumers, lease and ack each", 9, 1),
+        ("50/s over time, one consumer", 8, 0),
         ("durable creates through the SDK", 2, 2),
         ("lease and ack, 2 consumers, 100 due", 2, 1),
         ("100 due at one instant, 4 consumers", 2, 1),

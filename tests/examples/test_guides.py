@@ -52,8 +52,11 @@ class Block(NamedTuple):
     body: str
 
 
-def blocks(page: Path) -> list[Block]:
-    return [Block(*found) for found in BLOCK.findall(page.read_text("utf-8"))]
+def blocks(page: Path, until: str | None = None) -> list[Block]:
+    """The blocks of a page, or of its part before a heading."""
+    text = page.read_text("utf-8")
+    assert until is None or f"\n{until}\n" in text
+    return [Block(*found) for found in BLOCK.findall(text.partition(f"\n{until}\n")[0])]
 
 
 class Player:
@@ -68,10 +71,10 @@ class Player:
         self.said = ""
         self._terminals: dict[str, subprocess.Popen[bytes]] = {}
 
-    def play(self, page: Path) -> int:
+    def play(self, page: Path, until: str | None = None) -> int:
         """Returns the number of checked lines of output."""
         checked = 0
-        for block in blocks(page):
+        for block in blocks(page, until):
             body = self._local(block.body)
             if block.language == "text":
                 checked += self._check(block)
@@ -221,6 +224,12 @@ def test_session_timers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with with_places(tmp_path) as player:
         monkeypatch.setenv("CHRONOLINE_NODE_TIMERS", player.places["127.0.0.1:7253"])
         assert player.play(DOCS / "guides" / "session-timers.md") > 0
+
+
+def test_first_timer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with with_places(tmp_path) as player:
+        monkeypatch.setenv("CHRONOLINE_NODE_TIMERS", player.places["127.0.0.1:7253"])
+        assert player.play(DOCS / "timers.md", until="## The interface") > 0
 
 
 @pytest.mark.usefixtures("aws")

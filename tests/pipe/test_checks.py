@@ -117,7 +117,13 @@ def test_problems_of_spark_are_reported(tmp_path: Path) -> None:
     def no_slots() -> str:
         raise InvalidInput("Spark has 2 slots, and this pipe needs 3")
 
-    *_, spark = check_pipe(settings(tmp_path), no_slots)
+    chosen = settings(tmp_path)
+    *_, spark = check_pipe(chosen, no_slots)
+    assert spark == Finding("Spark", "not tried: it starts slowly; mend the rest first", False)
+    with Log(chosen.input.log) as log:
+        log.create_topic("in")
+        log.create_topic("out")
+    *_, spark = check_pipe(chosen, no_slots)
     assert spark == Finding("Spark", "Spark has 2 slots, and this pipe needs 3", False)
 
 

@@ -41,16 +41,13 @@ def test_kafka_example_names_every_setting_and_default() -> None:
     assert told == load()
 
 
-def test_the_table_of_the_documentation_has_every_setting() -> None:
-    page = (ROOT / "docs" / "pipe.md").read_text("utf-8")
-    rows = re.findall(r"^\| `([\w.]+)`", page.partition("## Settings")[2], re.M)
+def test_the_reference_explains_every_setting() -> None:
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([\w.]+)` \| [^|]* \| [^|]+ \|$", page.partition("## A pipe")[2], re.M)
+    places = ("input", "output", "dead_letters")
     expected = [
-        *(
-            name
-            for name in names_of(PipeSettings)
-            if name not in ("input", "output", "dead_letters", "spark")
-        ),
-        *(f"input.{name}" for name in names_of(PlaceTable)),
+        *(name for name in names_of(PipeSettings) if name not in (*places, "spark")),
+        *(f"{place}.{name}" for place in places for name in names_of(PlaceTable)),
         *(f"spark.{name}" for name in names_of(SparkTable)),
     ]
     assert sorted(rows) == sorted(expected)

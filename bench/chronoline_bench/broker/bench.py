@@ -19,6 +19,7 @@ from chronoline_bench.broker.full_timeline import WaitingSizes, measure_waiting
 from chronoline_bench.broker.lateness import LatenessSizes, measure_lateness
 from chronoline_bench.broker.limits import LimitSizes, measure_limits
 from chronoline_bench.broker.lines import POLL_S
+from chronoline_bench.broker.over_time import OverTimeSizes, measure_over_time
 from chronoline_bench.broker.schedules import ScheduleSizes, measure_schedules
 from chronoline_bench.broker.stage import BrokerStage
 from chronoline_bench.engines.postgres import shared_buffers_mb
@@ -31,6 +32,7 @@ class Sizes:
     """The sizes of all cases."""
 
     lateness: LatenessSizes
+    over_time: OverTimeSizes
     creates: CreateSizes
     leases: LeaseSizes
     instant: InstantSizes
@@ -43,6 +45,7 @@ FULL = Sizes(
     lateness=LatenessSizes(
         rounds=3, loads=((100, 1), (100, 4), (1_000, 1), (1_000, 4)), steady_s=8, delay_s=2
     ),
+    over_time=OverTimeSizes(rate=1_000, consumers=1, steady_s=60, delay_s=2),
     creates=CreateSizes(rounds=5, messages=50_000, seconds=3),
     leases=LeaseSizes(rounds=3, messages=20_000, consumers=(1, 4)),
     instant=InstantSizes(rounds=3, messages=100_000),
@@ -54,6 +57,7 @@ FULL = Sizes(
 )
 QUICK = Sizes(
     lateness=LatenessSizes(rounds=1, loads=((1_000, 4),), steady_s=2, delay_s=1, with_table=False),
+    over_time=OverTimeSizes(rate=1_000, consumers=1, steady_s=3, delay_s=1),
     creates=CreateSizes(rounds=1, messages=10_000, seconds=0.5),
     leases=LeaseSizes(rounds=1, messages=4_000, consumers=(4,)),
     instant=InstantSizes(rounds=1, messages=5_000),
@@ -81,6 +85,7 @@ def measure_sizes(session: Session, sizes: Sizes) -> None:
     with BrokerStage(session) as stage:
         cases: dict[str, Callable[[], None]] = {
             "lateness": lambda: measure_lateness(stage, sizes.lateness),
+            "over_time": lambda: measure_over_time(stage, sizes.over_time),
             "creates": lambda: measure_creates(stage, sizes.creates),
             "leases": lambda: measure_leases(stage, sizes.leases),
             "instant": lambda: measure_instant(stage, sizes.instant),

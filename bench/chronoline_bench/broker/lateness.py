@@ -33,15 +33,7 @@ class LatenessSizes:
 def measure_lateness(stage: BrokerStage, sizes: LatenessSizes) -> None:
     """Measures each load on all systems in turn, each time on a new topic, tube or table."""
     with ExitStack() as opened:
-        places: dict[str, Callable[[], Target]] = {}
-        for engine in ENGINES:
-            broker = opened.enter_context(stage.broker(engine, f"lateness_{engine}"))
-            places[engine] = broker.open
-        new_tube = opened.enter_context(stage.tubes("lateness_beanstalkd"))
-        if new_tube is not None:
-            places[BEANSTALKD] = new_tube
-        if sizes.with_table:
-            places[TABLE] = opened.enter_context(stage.table("lateness_table")).open
+        places = places_of(stage, opened, "lateness", with_table=sizes.with_table)
         for rate, consumers in sizes.loads:
             found = stage.in_turn(
                 f"late at {rate:,}/s, {people(consumers)}",
@@ -52,6 +44,21 @@ def measure_lateness(stage: BrokerStage, sizes: LatenessSizes) -> None:
                 },
             )
             report_lateness(stage, found, rate, consumers)
+
+
+def places_of(
+    stage: BrokerStage, opened: ExitStack, name: str, *, with_table: bool = True
+) -> dict[str, Callable[[], Target]]:
+    """Opens all systems, and returns for each how to open a new topic, tube or table in it."""
+    places: dict[str, Callable[[], Target]] = {}
+    for engine in ENGINES:
+        places[engine] = opened.enter_context(stage.broker(engine, f"{name}_{engine}")).open
+    new_tube = opened.enter_context(stage.tubes(f"{name}_beanstalkd"))
+    if new_tube is not None:
+        places[BEANSTALKD] = new_tube
+    if with_table:
+        places[TABLE] = opened.enter_context(stage.table(f"{name}_table")).open
+    return places
 
 
 def _carry(

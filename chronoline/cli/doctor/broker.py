@@ -43,7 +43,7 @@ def check_broker(broker: Broker) -> Diagnosis:
     if reasons:
         return problem(
             f"{words}; not ready ({reasons[0].type}): {reasons[0].reason}",
-            "docs/broker.md explains the states",
+            "docs/health.md explains the states",
         )
     others = sorted({each.version for each in info.brokers if each.version != VERSION})
     if others:
@@ -53,7 +53,7 @@ def check_broker(broker: Broker) -> Diagnosis:
         )
     if info.degradations:
         first = info.degradations[0]
-        return warning(f"{words}; degraded ({first.type}): {first.reason}", "see docs/broker.md")
+        return warning(f"{words}; degraded ({first.type}): {first.reason}", "see docs/health.md")
     return ok(f"{words}, version {VERSION}; ready, answered in {took_ms:.0f} ms")
 
 

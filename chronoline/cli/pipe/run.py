@@ -51,7 +51,11 @@ def run(settings: PipeSettings) -> None:
     console.print(heading(settings), soft_wrap=True)
     _check_places(settings)
     pipe_class = _import_pipe()
-    console.print("starting Spark … (Ctrl-C ends the pipe after that, a second one at once)")
+    console.print(
+        "starting Spark, which takes some 20 seconds; records wait in the input meanwhile … "
+        "(Ctrl-C ends the pipe after that, a second one at once)",
+        soft_wrap=True,
+    )
     # A signal raises no exception: in the middle of a start it would leave Spark's two halves at odds.
     stop: queue.SimpleQueue[None] = queue.SimpleQueue()
     with stop_on_signal(lambda: stop.put(None)), _open(pipe_class, settings) as pipe:
@@ -145,6 +149,8 @@ def check(settings: PipeSettings) -> None:
     chronoline pipe check --config pipe.toml
 
     It creates no folder and no file, but lists those that a run would create.
+    To count the slots it starts Spark, which takes some 20 seconds, if all
+    else is fine. `chronoline doctor --pipe pipe.toml` does not start Spark.
     """
     logging.getLogger("chronoline").addHandler(logging.NullHandler())  # the findings have it
     console = Console()
@@ -161,6 +167,7 @@ def check(settings: PipeSettings) -> None:
 
 def _check_spark(settings: PipeSettings) -> str:
     """Starts the session of the pipe, and checks it."""
+    Console(stderr=True).print("starting Spark, to count its slots …")
     with needs("a pipe", "spark"):
         from chronoline.pipe.spark.session import (  # noqa: PLC0415 - Spark is optional, and slow to import
             build_session,

@@ -54,8 +54,8 @@ def _open_store(settings: PipeSettings) -> Store:
     missing = missing_file(settings.store)
     if missing is not None:
         raise InvalidInput(
-            f"there is no store {str(missing)!r}: `chronoline pipe run` makes it, --store or --config names "
-            "another"
+            f"there is no store {str(missing)!r}: `chronoline pipe run` makes it when Spark has started, "
+            "--store or --config names another"
         )
     return open_store(settings.store)
 
@@ -66,7 +66,7 @@ def _timeline_of(settings: PipeSettings, store: Store) -> Topic:
     if topic is None:
         raise TopicNotFound(
             f"no pipe named {settings.name!r} has ever run with the store {settings.shown_store}: "
-            "`chronoline pipe run` starts one. --name and --store name another"
+            "`chronoline pipe run` starts one, as soon as Spark has started. --name and --store name another"
         )
     return topic
 
@@ -183,7 +183,7 @@ def _messages(found: PipeStatus) -> Table:
 def _processes(found: PipeStatus) -> Table | str:
     """As lines instead of many columns, which a narrow terminal would fold within words."""
     if not found.nodes:
-        return "No process of it runs."
+        return "No process of it runs, or its Spark is still starting."
     table = Table(
         title="Processes, and what they counted since their start",
         title_justify="left",

@@ -1,4 +1,4 @@
-"""The guide: its examples work, and its table names every path and every problem."""
+"""The guide: its examples work; the reference has every request and every error."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from chronoline.broker.http.problems import CODE_OF_STATUS, STATUS_OF_CODE, STATUS_OF_REFUSAL
+from chronoline.wire.codes import CODES
 from tests.broker.http.served import serving, serving_beside
 
-GUIDE = (Path(__file__).parents[3] / "docs" / "http.md").read_text("utf-8")
+DOCS = Path(__file__).parents[3] / "docs"
+GUIDE = (DOCS / "http.md").read_text("utf-8")
+REFERENCE = (DOCS / "reference" / "http.md").read_text("utf-8")
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
@@ -30,23 +33,34 @@ def test_the_examples_work(tmp_path: Path) -> None:
     assert '"body":"hello"' in done.stdout
 
 
-def test_every_path_is_in_the_table(tmp_path: Path) -> None:
+def test_reference_explains_every_request(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             described = (await served.http.get("/openapi.json")).json()
             for path, methods in described["paths"].items():
-                shown = path.replace("{topic}", "{t}")
-                line = rf"^\|.*{re.escape(shown)}[`?].*$"
-                found = "\n".join(re.findall(line, GUIDE, re.M))
                 for method in methods:
-                    assert method.upper() in found, f"{method} {path}"
+                    section = REFERENCE.partition(f"\n## {method.upper()} {path}\n\n")[2]
+                    assert re.match(r"[A-Z].*\.\n", section), f"{method} {path}"
 
     asyncio.run(play())
 
 
-def test_every_problem_is_in_the_table() -> None:
-    codes: dict[str, int] = {code: status for status, code in CODE_OF_STATUS.items()}
-    codes |= STATUS_OF_CODE
-    codes |= {refusal.value: status for refusal, status in STATUS_OF_REFUSAL.items()}
-    for code, status in codes.items():
-        assert re.search(rf"^\| {int(status)} \|.*`{code}`", GUIDE, re.M), code
+def test_every_error_is_in_the_tables() -> None:
+    """By its kind, with the status that it has over HTTP."""
+    page = (DOCS / "errors.md").read_text("utf-8")
+    of_kind = {
+        kind: page.partition(f"\n## {kind}\n")[2].partition("\n## ")[0]
+        for kind in ("Refused", "Try again", "Unknown", "Refusals of single messages")
+    }
+
+    def assert_there(kind: str, code: str, status: int) -> None:
+        assert re.search(rf"^\|[^|]*`{code}`[^|]*\|[^|]*\b{int(status)}\b", of_kind[kind], re.M), (
+            code
+        )
+
+    for code, (_, kind) in CODES.items():
+        assert_there(kind.replace("_", " ").capitalize(), code, STATUS_OF_CODE[code])
+    for status, code in CODE_OF_STATUS.items():
+        assert_there("Refused", code, status)
+    for refusal, status in STATUS_OF_REFUSAL.items():
+        assert_there("Refusals of single messages", refusal.value, status)
