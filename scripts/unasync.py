@@ -148,7 +148,7 @@ def _body(node: ast.FunctionDef | ast.AsyncFunctionDef, call: str) -> str:
             "            while True:\n"
             "                yield Lease(self._run(leases.asend(None)), self._home.loop)\n"
             "        finally:\n"
-            "            self._home.end(leases.aclose())"
+            "            self._home.end(leases)"
         )
     if isinstance(node, ast.FunctionDef):
         return f"        return {call}"

@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -180,7 +181,8 @@ class KeyUrl:
         self._running: threading.Thread | None = None
         self._keys: KeySet | None = None
         self._fetched_s = self._tried_s = monotonic_s()
-        self._load()
+        self._refresh(0)
+        self.wait(_TIMEOUT_S)
 
     def current(self) -> KeySet:
         self._refresh(_FETCH_EVERY_S if self._keys is not None else _SEEK_EVERY_S)
@@ -195,10 +197,10 @@ class KeyUrl:
         if self._refresh(_SEEK_EVERY_S):
             raise BrokerUnavailable("the key of this JWT is being fetched; try again")
 
-    def wait(self) -> None:
-        """Returns when no fetch is under way."""
+    def wait(self, patience_s: float | None = None) -> None:
+        """Returns when no fetch is under way, or after this time."""
         if (running := self._running) is not None:
-            running.join()
+            running.join(patience_s)
 
     def _refresh(self, after_s: float) -> bool:
         """Fetches the keys in a thread if the last attempt is so old; whether a fetch is under way."""
@@ -216,7 +218,7 @@ class KeyUrl:
         try:
             self._keys = KeySet(self._fetch(self._url, self._tls), self._url)
             self._fetched_s = self._now_s()
-        except (OSError, ValueError, InvalidInput) as error:
+        except (OSError, HTTPException, ValueError, InvalidInput) as error:
             fields = {"action": "jwt_keys_away"}
             logger.error("no keys of JWTs from %s: %s", self._url, error, extra=fields)
 

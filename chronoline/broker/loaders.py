@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from chronoline.broker.degradation import Degradation
 from chronoline.broker.gate import ClosureType, Gate, Work
@@ -31,11 +31,14 @@ class Loaders:
         metrics: BrokerMetrics,
         gate: Gate,
         shares: ShareFactory = LocalShares,
+        *,
+        latest: Callable[[Topic], Topic] = lambda topic: topic,
     ) -> None:
-        """`shares` makes the source of a topic's shares."""
+        """`shares` makes the source of a topic's shares. `latest` answers a topic as it is known by now."""
         self._access = access
         self._gate = gate
         self._shares = shares
+        self._latest = latest
         self._clock = clock
         self._metrics = metrics
         self._loaders: dict[int, Loader] = {}
@@ -73,6 +76,7 @@ class Loaders:
                 f"`chronoline topic show {topic.name}` says which"
             )
         paused = await self._pipes.why_paused(topic)
+        topic = self._latest(topic)
         if paused and not (returning or for_target):
             raise TopicPiped(paused)
         loader = self._loaders.get(topic.uid)

@@ -9,9 +9,10 @@ All brokers of a store work alike. A step is one transaction, on the condition t
 the state that was read, so it is done once, by any of them. To spare the others the work, brokers begin one
 after the other, in the order of their names.
 
-Failure: what cannot be done now is tried again after a second, and the others go on. A broker that dies
-leaves either the whole step or nothing of it. If all brokers are away for longer than the occurrences reach
-ahead, the catch-up of each schedule says what becomes of those that were missed.
+Failure: what cannot be done now is tried again after a second, what cannot be read in the next round, and
+the others go on. A broker that dies leaves either the whole step or nothing of it. If all brokers are away
+for longer than the occurrences reach ahead, the catch-up of each schedule says what becomes of those that
+were missed.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from chronoline.broker.store_access import StoreAccess
 from chronoline.core.errors import ChronolineError, RowsLocked, TopicNotFound
 from chronoline.core.schedule import AHEAD_MS, Plan, Schedule, occurrence, plan
 from chronoline.runtime.alarm import Alarm
+from chronoline.runtime.bounded_cache import BoundedCache
 from chronoline.runtime.cron import readable_times
 from chronoline.runtime.service import AsyncService
 from chronoline.runtime.tasks import supervise
@@ -52,6 +54,8 @@ _RESCAN_S = 60.0
 _TURN_S = 1.0
 """How much later each further broker begins."""
 _MOST_TURNS = 10
+_MOST_TOLD = 1_000
+"""The states of schedules that cannot be read of which it remembers that they were logged."""
 
 
 class _Page(NamedTuple):
@@ -60,8 +64,6 @@ class _Page(NamedTuple):
     steps: list[ScheduleStep]
     missed: list[Schedule]
     """Schedules whose missed occurrences are left out."""
-    failed: bool
-    """Some cannot be served now."""
     is_cut: bool
     """There were more occurrences than one step creates."""
     last: SchedulePlace | None
@@ -94,6 +96,7 @@ class Occurrences(AsyncService):
         self._begun_s = 0.0
         self._round_s = 0.0
         """When the next round begins, by the monotonic clock."""
+        self._told = BoundedCache[tuple[int, int], None](_MOST_TOLD)
         self._working: asyncio.Task[None] | None = None
 
     async def _start(self) -> None:
@@ -144,7 +147,6 @@ class Occurrences(AsyncService):
             page = await self._access.call(
                 "due_schedules", partial(self._plan, until_ms=until_ms, after=place)
             )
-            again |= page.failed
             if page.steps:
                 again |= not await self._step(page.steps)
             for schedule in page.missed:
@@ -195,6 +197,17 @@ class Occurrences(AsyncService):
             extra={"action": "schedule_missed"},
         )
 
+    def _tell_unreadable(self, schedule: Schedule, error: ChronolineError) -> None:
+        state = schedule.uid, schedule.version
+        if state not in self._told:  # each round meets it
+            self._told.put(state, None)
+            logger.warning(
+                "schedule %r cannot fire: %s",
+                schedule.name,
+                error,
+                extra={"action": "schedule_failed"},
+            )
+
     # In a thread of the store
 
     def _plan(self, store: Store, *, until_ms: int, after: SchedulePlace | None) -> _Page:
@@ -202,22 +215,16 @@ class Occurrences(AsyncService):
         now_ms = self._access.clock.now_ms()
         steps: list[ScheduleStep] = []
         missed: list[Schedule] = []
-        left, left_bytes, failed = _MOST_OCCURRENCES, _MOST_BYTES, False
+        left, left_bytes = _MOST_OCCURRENCES, _MOST_BYTES
         for schedule in found:
             assert schedule.next_ms is not None
             most = min(left, left_bytes // max(1, schedule.content_bytes))
             if most <= 0:
-                return _Page(steps, missed, failed, True, None)
+                return _Page(steps, missed, True, None)
             try:
                 planned = _planned(schedule, now_ms, until_ms, most)
             except ChronolineError as error:
-                logger.warning(
-                    "schedule %r cannot fire: %s",
-                    schedule.name,
-                    error,
-                    extra={"action": "schedule_failed"},
-                )
-                failed = True
+                self._tell_unreadable(schedule, error)
                 continue
             messages = [occurrence(schedule, each, now_ms) for each in planned.times]
             steps.append(ScheduleStep(schedule, planned.next_ms, messages))
@@ -226,11 +233,11 @@ class Occurrences(AsyncService):
             left -= len(messages)
             left_bytes -= len(messages) * schedule.content_bytes
             if planned.next_ms is not None and planned.next_ms <= until_ms:
-                return _Page(steps, missed, failed, True, None)
+                return _Page(steps, missed, True, None)
         last = None
         if len(found) == _PAGE and found[-1].next_ms is not None:
             last = SchedulePlace(found[-1].next_ms, found[-1].name)
-        return _Page(steps, missed, failed, False, last)
+        return _Page(steps, missed, False, last)
 
     def _write(self, steps: Sequence[ScheduleStep], store: Store) -> list[Stepped | None]:
         """Makes steps; where one of them cannot be made, the others alone. None for those that failed."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from chronoline.broker.schedules import ShownSchedule, not_found
 from chronoline.core.errors import Forbidden, TopicNotFound
+from chronoline.core.limits import MAX_NAME_BYTES
 from chronoline.core.message import DeadLetter, Message
 from chronoline.core.permissions import Actor, Consumer, Producer, System
 from chronoline.core.rights import ALL_RIGHTS, EVERY_TOPIC, RightKind, Rights
@@ -60,7 +61,7 @@ class Principal:
     def check_touches(self, topic: str) -> None:
         """Raises `Forbidden` unless there is any right to this topic."""
         if not self.rights.touches(topic):
-            raise self._forbidden(f"to topic {topic!r}, of any kind")
+            raise self._forbidden(f"to topic {topic[:MAX_NAME_BYTES]!r}, of any kind")
 
     def check_touches_any(self) -> None:
         """Raises `Forbidden` for rights that concern no topic, such as those of timers."""
@@ -81,7 +82,8 @@ ANYBODY = Principal()
 
 def _right(kind: RightKind, topic: str | None, name: str | None) -> str:
     parts = [kind.value] if topic is None and name is None else [kind.value, topic or "…"]
-    return ":".join(parts if name is None else [*parts, name])
+    whole = parts if name is None else [*parts, name]
+    return ":".join(each[:MAX_NAME_BYTES] for each in whole)
 
 
 # Messages of a topic

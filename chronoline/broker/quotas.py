@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
+from chronoline.core.errors import OutcomeUnknown
 from chronoline.core.limits import name_problem
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Outcome, Refusal
@@ -60,11 +61,16 @@ class Quotas:
             return await self._create_by_group(topic, messages, create)
         quota, (allowed, refusal) = await self._admit(topic, group, len(messages), limits)
         outcomes: list[Outcome] = []
+        created = 0
         try:
             if allowed:
                 outcomes = await create(messages[:allowed])
+            created = sum(each.done or each.unknown for each in outcomes)
+        except (OutcomeUnknown, asyncio.CancelledError):
+            created = allowed  # they may be; the next count tells
+            raise
         finally:
-            quota.created(allowed, sum(each.done for each in outcomes))
+            quota.created(allowed, created)
         if refusal is not None:
             left = messages[allowed:]
             self._count_refused(topic, group, refusal, len(left))

@@ -31,6 +31,9 @@ Check = Callable[[Schedule, str], None]
 """Raises unless the caller may change a schedule, given with the name of its topic."""
 MOST_TIMES = 1_000
 """The most times of a schedule in one answer."""
+_SHOWN_MS = 100 * 366 * 24 * 3_600_000
+"""Times are shown up to this long after the first: those of a rare rule, such as 29 February, take long to
+find."""
 MOST_LISTED = 1_000
 """The most schedules of a page."""
 _TRIES = 10
@@ -77,14 +80,14 @@ class Schedules:
             new, cancel = await asyncio.to_thread(
                 _decided, given, before, self._access.clock.now_ms()
             )
-            if dry_run:
-                return new
             if before is not None and before.says_the_same(new):
                 return before
             if before is not None and not replacing:
                 raise ScheduleExists(
                     f"another schedule named {given.name!r} exists; to change it, replace it"
                 )
+            if dry_run:
+                return new
             if stored := await self._put(new, before, cancel):
                 return stored
         raise _busy(given.name)
@@ -221,6 +224,8 @@ def _next_times(schedule: Schedule, now_ms: int, count: int) -> tuple[int, ...]:
     found: list[int] = []
     next_ms = times(now_ms)
     while next_ms is not None and len(found) < count:
+        if found and next_ms > found[0] + _SHOWN_MS:
+            break
         found.append(next_ms)
         next_ms = times(next_ms)
     return tuple(found)

@@ -63,6 +63,11 @@ class TopicWatch(AsyncService):
             self._known[topic.uid] = topic
             self._changed(topic)
 
+    def latest(self, topic: Topic) -> Topic:
+        """The topic as it was learned last, if that is newer than what another read has found."""
+        known = self._known.get(topic.uid)
+        return topic if known is None or known.revision <= topic.revision else known
+
     def samples(self) -> Iterable[Sample]:
         for topic in self.paused:
             yield "topic_paused", (topic.name,), 1.0
@@ -83,6 +88,7 @@ class TopicWatch(AsyncService):
             await self._look()
 
     async def _look(self) -> None:
+        before = set(self._known)
         try:
             found = await self._access.call("changed_topics", lambda store: store.changed_topics())
         except ChronolineError as error:
@@ -93,5 +99,5 @@ class TopicWatch(AsyncService):
         self._problem = ""
         for topic in found:
             self.learn(topic)
-        live = {topic.uid for topic in found}
-        self._known = {uid: topic for uid, topic in self._known.items() if uid in live}
+        for uid in before - {topic.uid for topic in found}:
+            self._known.pop(uid, None)

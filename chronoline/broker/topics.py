@@ -38,15 +38,18 @@ class Topics:
         frame_bytes: int,
         deleted: Callable[[int], None] = lambda _: None,
         learned: Callable[[Topic], None] = lambda _: None,
+        latest: Callable[[Topic], Topic] = lambda topic: topic,
     ) -> None:
         """`deleted` is called with the uid of each topic that was deleted, here or at another broker.
 
-        `learned` is called with each topic that was changed here.
+        `learned` is called with each topic that was changed here. `latest` answers a topic as it is known by
+        now: it can change while it is read.
 
         `frame_bytes` is the largest frame: it bounds the bodies of new topics.
         """
         self._deleted = deleted
         self._learned = learned
+        self._latest = latest
         self._access = access
         self._lifecycle = lifecycle
         lifecycle.on_deleted = self._deleted_in_cluster
@@ -189,6 +192,7 @@ class Topics:
 
     def _learn(self, topic: Topic) -> Topic:
         self._lifecycle.check(topic.name, topic)
+        topic = self._latest(topic)
         self._known.put(topic.uid, topic)
         return topic
 

@@ -68,20 +68,31 @@ class ExportFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        try:
+        if self._path == STDIO:
             if error is None:
                 self.end()
                 self.file.flush()
-                if self._path != STDIO:
-                    os.fsync(self.file.fileno())
-        finally:
-            if self._path != STDIO:
-                self.file.close()
+            return
+        is_whole = False
+        try:
+            with self.file:
                 if error is None:
-                    self._part.replace(self._path)
-                else:
-                    with suppress(OSError):
-                        self._part.unlink()
+                    self.end()
+                    self.file.flush()
+                    os.fsync(self.file.fileno())
+            if isinstance(error, OSError):
+                raise error
+            if error is None:
+                self._part.replace(self._path)
+                is_whole = True
+        except OSError as problem:
+            raise InvalidInput(
+                f"{self._path!r} cannot be written: {problem.strerror or problem}"
+            ) from None
+        finally:
+            if not is_whole:
+                with suppress(OSError):
+                    self._part.unlink()
 
     @abstractmethod
     def write(self, messages: Sequence[SavedMessage]) -> None: ...

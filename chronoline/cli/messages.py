@@ -29,13 +29,17 @@ from chronoline.cli.lines import (
 from chronoline.cli.options import (
     DEFAULT_GROUP,
     AsJson,
+    Body,
     Due,
     Group,
     In,
+    MessageHeaders,
     MessageId,
+    MessageKey,
     TopicName,
     When,
     parse_header,
+    read_body,
     when,
 )
 from chronoline.cli.output import (
@@ -73,18 +77,12 @@ def send(  # noqa: PLR0913 - the options of a command
     *,
     due: Due = None,
     delay: In = None,
-    body: Annotated[
-        str | None, typer.Option(metavar="TEXT|-", help="The body, or - to read it from stdin.")
-    ] = None,
+    body: Body = None,
     message_id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="Its id; by default a new one.")
     ] = None,
-    key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="A key, which consumers get.")
-    ] = None,
-    header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header; may be repeated.")
-    ] = None,
+    key: MessageKey = None,
+    header: MessageHeaders = None,
     group: Group = DEFAULT_GROUP,
     replace: Annotated[
         bool,
@@ -123,7 +121,7 @@ def send(  # noqa: PLR0913 - the options of a command
         return
     from chronoline.client.aio import ToSend  # noqa: PLC0415 - gRPC is slow to import
 
-    message = ToSend(body=_body(body), id=message_id, key=key_bytes, headers=headers, **at)
+    message = ToSend(body=read_body(body), id=message_id, key=key_bytes, headers=headers, **at)
     with broker.client(group=group) as client:
         if_exists = "replace" if replace else "refuse"
         (sent,) = client.send_many(topic, [message], if_exists=if_exists).raise_for_refused()
@@ -136,12 +134,6 @@ def send(  # noqa: PLR0913 - the options of a command
     if sys.stderr.isatty():
         shown = _shown(at, due, delay) if sent.at is None else f"at {show_moment(sent.at)}"
         print_to_stderr(f"sent; it is due {shown}")
-
-
-def _body(text: str | None) -> bytes:
-    if text is None:
-        return b""
-    return sys.stdin.buffer.read() if text == "-" else os.fsencode(text)
 
 
 def _shown(at: When, due: str | None, delay: str | None) -> str:

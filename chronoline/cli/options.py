@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -68,6 +69,21 @@ def when(due: str | None, delay: str | None) -> When:
 
 def duration(text: str, what: str) -> timedelta:
     return timedelta(milliseconds=parse_duration_ms(text, what))
+
+
+Body = Annotated[
+    str | None, typer.Option(metavar="TEXT|-", help="The body, or - to read it from stdin.")
+]
+MessageKey = Annotated[str | None, typer.Option(metavar="KEY", help="A key, which consumers get.")]
+MessageHeaders = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header; may be repeated.")
+]
+
+
+def read_body(text: str | None) -> bytes:
+    if text is None:
+        return b""
+    return sys.stdin.buffer.read() if text == "-" else os.fsencode(text)
 
 
 def parse_header(text: str) -> Header:

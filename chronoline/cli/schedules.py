@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,12 +15,16 @@ from chronoline.cli.broker import Broker, asks_a_broker
 from chronoline.cli.options import (
     DEFAULT_GROUP,
     AsJson,
+    Body,
     Group,
+    MessageHeaders,
+    MessageKey,
     TopicName,
     Yes,
     confirm,
     duration,
     parse_header,
+    read_body,
 )
 from chronoline.cli.output import print_table, printable, shown_bytes
 from chronoline.core.errors import InvalidInput
@@ -88,15 +91,9 @@ def create(  # noqa: PLR0913 - the options of a command
             help="The occurrences to create of those that an outage of all brokers prevented."
         ),
     ] = CatchUpRule.ONE,
-    body: Annotated[
-        str | None, typer.Option(metavar="TEXT|-", help="The body, or - to read it from stdin.")
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="A key, which consumers get.")
-    ] = None,
-    header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header; may be repeated.")
-    ] = None,
+    body: Body = None,
+    key: MessageKey = None,
+    header: MessageHeaders = None,
     group: Group = DEFAULT_GROUP,
     replace: Annotated[
         bool, typer.Option("--replace", help="Change the schedule that has this name.")
@@ -127,7 +124,7 @@ def create(  # noqa: PLR0913 - the options of a command
         made = client.create_schedule(
             name,
             topic,
-            _body(body),
+            read_body(body),
             cron=cron,
             zone=zone,
             every=None if every is None else duration(every, "--every"),
@@ -145,12 +142,6 @@ def create(  # noqa: PLR0913 - the options of a command
     does = "would send" if dry_run else "is paused, and sends" if made.paused else "sends"
     print(f"schedule {name!r} {does} to topic {made.topic!r} {_rule(made)}; the next times:")
     _print_times(made)
-
-
-def _body(text: str | None) -> bytes:
-    if text is None:
-        return b""
-    return sys.stdin.buffer.read() if text == "-" else os.fsencode(text)
 
 
 @app.command("list")

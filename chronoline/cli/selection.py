@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
 _PANEL = "Which messages"
 _MOMENT = "WHEN"
+_Group = Annotated[
+    str, typer.Option(metavar="G", help="Of this producer group.", rich_help_panel=_PANEL)
+]
+_Prefix = Annotated[
+    str, typer.Option(metavar="TEXT", help="Whose id begins so.", rich_help_panel=_PANEL)
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +30,12 @@ class Chosen:
     """The given options. The SDK is imported at its first use: gRPC is slow to import."""
 
     group: str
-    holder: str
+    holder: str = ""
     prefix: str
     start: str | None
     end: str | None
-    statuses: Sequence[str]
-    reason: str
+    statuses: Sequence[str] = ()
+    reason: str = ""
 
     @property
     def is_all(self) -> bool:
@@ -56,18 +62,14 @@ class Chosen:
 
 def _messages(
     *,
-    group: Annotated[
-        str, typer.Option(metavar="G", help="Of this producer group.", rich_help_panel=_PANEL)
-    ] = "",
+    group: _Group = "",
     holder: Annotated[
         str,
         typer.Option(
             metavar="CONSUMER", help="Leased by this consumer, or last.", rich_help_panel=_PANEL
         ),
     ] = "",
-    prefix: Annotated[
-        str, typer.Option(metavar="TEXT", help="Whose id begins so.", rich_help_panel=_PANEL)
-    ] = "",
+    prefix: _Prefix = "",
     start: Annotated[
         str | None,
         typer.Option(
@@ -97,18 +99,13 @@ def _messages(
         start=start,
         end=end,
         statuses=tuple(status or ()),
-        reason="",
     )
 
 
 def _letters(
     *,
-    group: Annotated[
-        str, typer.Option(metavar="G", help="Of this producer group.", rich_help_panel=_PANEL)
-    ] = "",
-    prefix: Annotated[
-        str, typer.Option(metavar="TEXT", help="Whose id begins so.", rich_help_panel=_PANEL)
-    ] = "",
+    group: _Group = "",
+    prefix: _Prefix = "",
     start: Annotated[
         str | None,
         typer.Option(
@@ -127,15 +124,7 @@ def _letters(
         typer.Option(metavar="TEXT", help="That died for this reason.", rich_help_panel=_PANEL),
     ] = "",
 ) -> Chosen:
-    return Chosen(
-        group=group,
-        holder="",
-        prefix=prefix,
-        start=start,
-        end=end,
-        statuses=(),
-        reason=reason,
-    )
+    return Chosen(group=group, prefix=prefix, start=start, end=end, reason=reason)
 
 
 selects_messages = sharing(_messages)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from chronoline.core.errors import (
 from chronoline.runtime.tasks import TaskSet, is_cancelled
 from chronoline.wire.codes import FAILURE_KEY, error_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_ADDRESS = "127.0.0.1:7400"
 ADDRESS_VARIABLE = "CHRONOLINE_ADDRESS"
@@ -89,6 +92,7 @@ class Connection:
         self._calls = 0
         # When the files of the channel's certificate were written.
         self._marks: tuple[int, ...] = ()
+        self._unfit_marks: tuple[int, ...] | None = None
         self._dropping = TaskSet()
 
     @property
@@ -128,13 +132,26 @@ class Connection:
         return self._channel
 
     def _drop_outdated(self) -> None:
-        """A channel keeps its certificate for life: when it was renewed, the next call opens another."""
+        """A channel keeps its certificate for life: when it was renewed, the next call opens another.
+
+        Files are replaced one after the other. Until they fit together the channel stays.
+        """
         tls, channel = self._access.tls, self._channel
-        is_outdated = tls is not None and tls.certificate is not None and tls.marks() != self._marks
-        if channel is not None and is_outdated and not self.is_used:
-            self.generation += 1
-            self._channel = None
-            self._dropping.start(channel.close())
+        if tls is None or tls.certificate is None or channel is None or self.is_used:
+            return
+        marks = tls.marks()
+        if marks in (self._marks, self._unfit_marks):
+            return
+        try:
+            tls.channel_credentials()
+        except InvalidInput as error:
+            self._unfit_marks = marks
+            fields = {"action": "reload_failed"}
+            logger.warning("the old certificate of this client stays: %s", error, extra=fields)
+            return
+        self.generation += 1
+        self._channel = None
+        self._dropping.start(channel.close())
 
     @property
     def _metadata(self) -> tuple[tuple[str, str], ...]:

@@ -10,7 +10,8 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -27,9 +28,15 @@ _loops: dict[int, asyncio.AbstractEventLoop] = {}
 _idle: dict[int, list[asyncio.AbstractEventLoop]] = {}
 """By process too."""
 
+_ending: set[Future[None]] = set()
+"""Cleanup that runs: an event loop alone would not keep it alive."""
+
 
 def shared_loop() -> asyncio.AbstractEventLoop:
     """The loop of this process, started at its first use."""
+    # Without the lock, which a thread may hold whose garbage collection ends a consumer and comes here.
+    if (started := _loops.get(os.getpid())) is not None:
+        return started
     with _lock:
         loop = _loops.get(os.getpid())
         if loop is None:
@@ -41,8 +48,16 @@ def shared_loop() -> asyncio.AbstractEventLoop:
         return loop
 
 
-def run_in(loop: asyncio.AbstractEventLoop, work: Awaitable[Result]) -> Result:
-    """Awaits something in another thread's loop. An interrupt cancels it, and waits until it has ended."""
+def run_in(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Result]) -> Result:
+    """Awaits something in another thread's loop. An interrupt cancels it, and waits until it has ended.
+
+    Raises `ChronolineError` in the thread of that loop, which would wait for itself.
+    """
+    if _is_running_here(loop):
+        work.close()
+        raise ChronolineError(
+            "a blocking call in the client's own thread, such as in a `progress` callback, would never end"
+        )
     ended = threading.Event()
 
     async def wait() -> Result:
@@ -59,6 +74,13 @@ def run_in(loop: asyncio.AbstractEventLoop, work: Awaitable[Result]) -> Result:
             future.cancel()
             ended.wait(_ENDING_S)
         raise
+
+
+def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 def run_here(work: Coroutine[Any, Any, None]) -> None:
@@ -85,7 +107,6 @@ class Home:
     def __init__(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """`close` runs when the interpreter ends, unless the client was closed before."""
         self._close = close
-        self._generators: weakref.WeakSet[AsyncGenerator[Any, None]] = weakref.WeakSet()
         self._process: int | None = None
         _homes.add(self)
 
@@ -108,16 +129,25 @@ class Home:
         return run_in(loop, work)
 
     def keep(self, generator: Generator) -> Generator:
-        """Registers a generator that must be closed in the loop, at the latest when the interpreter ends."""
-        self._generators.add(generator)
+        """Registers a generator that `end` closes, at the latest when the interpreter ends."""
+        _open[generator] = self
         return generator
 
-    def end(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs cleanup; does nothing if the loop is gone."""
+    def end(self, generator: AsyncGenerator[Any, None]) -> None:
+        """Closes a generator in the loop, and waits a few seconds for that; does nothing if the loop is gone.
+
+        A garbage collection may call it in any thread: in that of the loop, which must not wait for itself,
+        or in one with a lock that the loop wants, such as that of a log handler.
+        """
         if _over.is_set() or self._process != os.getpid():
-            work.close()
-        else:
-            self.run(work)
+            return
+        loop = shared_loop()
+        future = asyncio.run_coroutine_threadsafe(_end(generator), loop)
+        _ending.add(future)
+        future.add_done_callback(_ending.discard)
+        if not _is_running_here(loop):
+            with suppress(TimeoutError):
+                future.result(_ENDING_S)
 
     def leave(self) -> None:
         if self._process == os.getpid():
@@ -127,11 +157,20 @@ class Home:
 
     async def _leave(self) -> None:
         await self._close()
-        for generator in list(self._generators):
+        for generator in [each for each, home in _open.items() if home is self]:
             with suppress(Exception):
-                await generator.aclose()
+                await _end(generator)
 
 
+async def _end(generator: AsyncGenerator[Any, None]) -> None:
+    try:
+        await generator.aclose()
+    finally:
+        _open.pop(generator, None)
+
+
+_open: dict[AsyncGenerator[Any, None], Home] = {}
+"""Kept, since a garbage collection that finds one itself cannot run its cleanup, which awaits."""
 _homes: weakref.WeakSet[Home] = weakref.WeakSet()
 _over = threading.Event()
 """Set when the interpreter ends, and with it the thread of the loop: waiting for it would never end."""

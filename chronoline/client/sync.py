@@ -550,4 +550,4 @@ class Client(Closable):
             while True:
                 yield Lease(self._run(leases.asend(None)), self._home.loop)
         finally:
-            self._home.end(leases.aclose())
+            self._home.end(leases)

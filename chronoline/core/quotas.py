@@ -119,8 +119,9 @@ class GroupQuota:
             allowed = max(0, limits.waiting - self.estimate)
             refusal = QuotaRefusal(
                 type="waiting",
-                reason=f"it has about {self.estimate + allowed:,} messages there, and may have {limits.waiting:,}: "
-                "wait until some are handled, cancel some, or have the quota raised (group_waiting)",
+                reason=f"it has about {self.estimate + allowed:,} messages there, and may have "
+                f"{limits.waiting:,}: wait until some are handled, cancel some, or have the quota raised "
+                "(group_waiting)",
                 retry_after_ms=max(1_000, self._recount_at - now_ms),
             )
         if limits.creates_per_s is not None:

@@ -22,7 +22,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from chronoline.core.errors import InvalidInput
-from chronoline.core.limits import name_problem
+from chronoline.core.limits import MAX_NAME_BYTES, name_problem
 
 EVERY_TOPIC = "*"
 """As a topic that is asked for: only a right to all topics allows it, for no other pattern matches a star."""
@@ -110,6 +110,8 @@ class Rights:
 
     def allows(self, kind: RightKind, topic: str | None = None, name: str | None = None) -> bool:
         """Whether an action of this kind is allowed; None stands for any topic or name at all."""
+        if len(topic or "") + len(name or "") > 2 * MAX_NAME_BYTES:
+            return self._find(kind, topic, name)  # it is no name: not remembered
         return self._allows(kind, topic, name)
 
     def touches(self, topic: str | None = None) -> bool:

@@ -80,6 +80,8 @@ class Recurrence:
             problem = "give a cron expression or an interval, and not both"
         elif self.start_ms is not None:
             problem = time_problem("start", self.start_ms)
+        if problem is None:
+            problem = name_problem("zone", self.zone)
         if problem is None and self.every_ms is not None:
             problem = _interval_problem(self.every_ms, self.zone)
         if problem:

@@ -8,7 +8,7 @@ import math
 class TokenBucket:
     """Holds up to `most` tokens, and gains `per_s` a second. It begins full.
 
-    A clock that is put back gains nothing, and takes nothing away.
+    A clock that is put back gains nothing and takes nothing away; from then on it gains as before.
     """
 
     def __init__(self, per_s: float, most: float) -> None:
@@ -25,8 +25,9 @@ class TokenBucket:
 
     def tokens(self, now_ms: int) -> float:
         """The tokens that it holds; less than 0 after more were taken."""
-        if self._at_ms is None or now_ms <= self._at_ms:
+        if self._at_ms is None:
             return self._tokens
+        self._at_ms = min(self._at_ms, now_ms)
         return min(self._most, self._tokens + (now_ms - self._at_ms) * self._per_s / 1000)
 
     def take(self, count: float, now_ms: int) -> None:

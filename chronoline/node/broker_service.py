@@ -164,7 +164,9 @@ class BrokerService(AsyncService):
         await self._exits.enter_async_context(overseer)
         gate = Gate(access, lambda: member.problem, lambda: member.problem_details)
         shares = self._shares or await self._share_factory(member, gate)
-        loaders = Loaders(access, self._clock, self.metrics, gate, shares)
+        loaders = Loaders(
+            access, self._clock, self.metrics, gate, shares, latest=self._latest_topic
+        )
         self._exits.push_async_callback(loaders.stop)
         lifecycle = TopicLifecycle(
             member.coordination,
@@ -181,6 +183,7 @@ class BrokerService(AsyncService):
             frame_bytes=self._limits.frame_bytes,
             deleted=self._topic_deleted,
             learned=self._topic_learned,
+            latest=self._latest_topic,
         )
         carrier = Carrier(
             access, topics, loaders, self._clock, self.metrics, overrides=self._quotas
@@ -357,6 +360,9 @@ class BrokerService(AsyncService):
     def _topic_learned(self, topic: Topic) -> None:
         assert self._topic_watch is not None
         self._topic_watch.learn(topic)
+
+    def _latest_topic(self, topic: Topic) -> Topic:
+        return topic if self._topic_watch is None else self._topic_watch.latest(topic)
 
     def _topic_changed(self, topic: Topic) -> None:
         assert self.parts is not None

@@ -21,6 +21,7 @@ logger = logging.getLogger("chronoline.audit")
 
 DONE = "done"
 FAILED = "failed"
+_MOST_CHARACTERS = 1_000
 
 _current: ContextVar[AuditedRequest | None] = ContextVar("chronoline_audit", default=None)
 
@@ -107,7 +108,13 @@ def _user() -> str:
         return "user"
 
 
+def _cut(value: Any) -> Any:
+    """A detail of bounded size: a client can ask for a name of megabytes."""
+    return value[:_MOST_CHARACTERS] if isinstance(value, str) else value
+
+
 def _write(act: str, who: str, origin: str, outcome: str, details: dict[str, Any]) -> None:
+    details = {name: _cut(value) for name, value in details.items()}
     more = "".join(f", {name} {value!r}" for name, value in details.items())
     fields = {"act": act, "who": who, "from": origin, "outcome": outcome, **details}
     line = f"{who} from {origin}: {act}{more}: {outcome}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from chronoline.core.change import Change, check_batch_size
-from chronoline.core.errors import InvalidInput, OutcomeUnknown, TopicNotFound
+from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.ids import UID_ENTROPY_BYTES, make_topic_uid
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Refusal
@@ -15,10 +15,10 @@ from chronoline.core.permissions import Operation
 from chronoline.core.schedule import Schedule, check_schedule
 from chronoline.stores.checks import check_batch, check_time
 from chronoline.stores.contract import Notice
-from chronoline.stores.engine import Answer, Engine, ScheduleMove
+from chronoline.stores.engine import Engine, ScheduleMove
 from chronoline.stores.schedules import ScheduleStep, Stepped
 from chronoline.stores.topics import TopicCatalog
-from chronoline.stores.writer import Writer
+from chronoline.stores.writer import Writer, transact
 
 _CHANGED = Notice(schedules=True)
 
@@ -67,7 +67,7 @@ class ScheduleTable:
                 self._cancel(writer, instead_of, cancel, now_ms)
             return new
 
-        return self._transact(work, always=_CHANGED)
+        return transact(self._engine, self._topics, work, always=[_CHANGED])
 
     def delete(self, schedule: Schedule, cancel: Sequence[str], now_ms: int) -> bool:
         check_batch(cancel, now_ms)
@@ -78,7 +78,7 @@ class ScheduleTable:
                 self._cancel(writer, schedule, cancel, now_ms)
             return done
 
-        return self._transact(work)
+        return transact(self._engine, self._topics, work)
 
     def step(self, steps: Sequence[ScheduleStep], now_ms: int) -> list[Stepped]:
         check_batch(steps, now_ms)
@@ -107,7 +107,7 @@ class ScheduleTable:
                 for step in steps
             ]
 
-        return self._transact(work) if steps else []
+        return transact(self._engine, self._topics, work) if steps else []
 
     def _create(
         self, writer: Writer, uid: int, messages: Sequence[NewMessage], now_ms: int
@@ -135,24 +135,3 @@ class ScheduleTable:
         if not topic.settings.dedupe_ms:
             self._cancelled_in(topic.uid)
         writer.change_some(Operation.CANCEL, topic, changes, now_ms)
-
-    def _transact(
-        self, work: Callable[[Writer], Answer], *, always: Notice | None = None
-    ) -> Answer:
-        """Runs a transaction, and announces what it changed once it is committed."""
-        notices: list[Notice] = []
-
-        def run(connection: Any) -> Answer:
-            notices.clear()  # of an attempt that the database gave up
-            return work(Writer(self._engine, self._topics, connection, announce=notices.append))
-
-        try:
-            answer = self._engine.transact(run)
-        except OutcomeUnknown:
-            self._engine.announce(None, Notice())  # it may be done: sleepers have to look
-            if always is not None:
-                self._engine.announce(None, always)
-            raise
-        for notice in notices if always is None else [*notices, always]:
-            self._engine.announce(None, notice)
-        return answer

@@ -20,7 +20,7 @@ from chronoline.core.change import (
     operation_of,
     pair_changes,
 )
-from chronoline.core.errors import InvalidInput, OutcomeUnknown
+from chronoline.core.errors import InvalidInput
 from chronoline.core.filters import end_of_prefix
 from chronoline.core.ids import HASH_VALUES, bucket_of
 from chronoline.core.limits import (
@@ -93,7 +93,7 @@ from chronoline.stores.schedule_table import ScheduleTable
 from chronoline.stores.schedules import SchedulePlace, ScheduleStep, Stepped
 from chronoline.stores.stripes import Cell, cells_of
 from chronoline.stores.topics import TopicCatalog
-from chronoline.stores.writer import Writer
+from chronoline.stores.writer import Writer, transact
 
 MAX_ATTEMPTS = 2**31 - 1
 _BEFORE_ALL = (0, "")
@@ -219,32 +219,22 @@ class Timeline(Store):
         for each in messages:
             _check_saved(each)
         topic = self.topics.known(topic_uid, now_ms=now_ms)
-        notices: list[Notice] = []
+        # Their dues were spread when they were sent, if at all.
+        as_saved = replace(topic, settings=replace(topic.settings, spread_ms=None))
 
-        def work(connection: Any) -> list[Outcome]:
-            notices.clear()  # of an attempt that the database gave up
-            writer = Writer(self.engine, self.topics, connection, announce=notices.append)
+        def work(writer: Writer) -> list[Outcome]:
             new = [_new_of(each) for each in messages]
-            outcomes = writer.create(topic, new, replace=False, now_ms=now_ms)
+            outcomes = writer.create(as_saved, new, replace=False, now_ms=now_ms)
             rows = [
                 _restored(topic, each)
                 for each, outcome in zip(messages, outcomes, strict=True)
                 if outcome.done
             ]
             if rows:
-                self.engine.restore(connection, topic, rows)
+                self.engine.restore(writer.connection, topic, rows)
             return outcomes
 
-        if not messages:
-            return []
-        try:
-            outcomes = self.engine.transact(work)
-        except OutcomeUnknown:
-            self.engine.announce(None, Notice())  # it may be done: sleepers have to look
-            raise
-        for notice in notices:
-            self.engine.announce(None, notice)
-        return outcomes
+        return transact(self.engine, self.topics, work) if messages else []
 
     def apply(
         self, topic_uid: int, changes: Sequence[Change], *, again: bool = False, now_ms: int
@@ -637,24 +627,12 @@ class Timeline(Store):
         check_time("now_ms", now_ms)
         check_intakes(intakes)
         topic = self.topics.known(topic_uid)
-        notices: list[Notice] = []
 
-        def work(connection: Any) -> list[TakenIn]:
-            notices.clear()  # of an attempt that the database gave up
-            writer = Writer(self.engine, self.topics, connection, announce=notices.append)
+        def work(writer: Writer) -> list[TakenIn]:
             run = IntakeRun(self.engine, writer, topic, producer_group, now_ms)
             return run.take_in(intakes)
 
-        if not intakes:
-            return []
-        try:
-            taken = self.engine.transact(work)
-        except OutcomeUnknown:
-            self.engine.announce(None, Notice())  # it may be done: sleepers have to look
-            raise
-        for notice in notices:
-            self.engine.announce(None, notice)
-        return taken
+        return transact(self.engine, self.topics, work) if intakes else []
 
     def input_accounts(self, source: str) -> list[InputAccount]:
         return self.engine.input_accounts(source)

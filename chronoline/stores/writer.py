@@ -33,6 +33,7 @@ _MOST_BUCKETS = 64
 _NO_TIMES: Mapping[str, int] = {}
 
 Value = TypeVar("Value", NewMessage, Change)
+Answer = TypeVar("Answer")
 
 
 class Writer:
@@ -187,6 +188,31 @@ class Writer:
         if len(dues) <= _MOST_BUCKETS:
             buckets = tuple(sorted({bucket for bucket, value in chosen if value.id in dues}))
         self._announce(Notice(topic_uid=topic.uid, due=earliest, buckets=buckets))
+
+
+def transact(
+    engine: Engine[Any],
+    topics: TopicCatalog,
+    work: Callable[[Writer], Answer],
+    *,
+    always: Sequence[Notice] = (),
+) -> Answer:
+    """Runs a transaction, and announces what it changed, and `always`, once it is committed."""
+    notices: list[Notice] = []
+
+    def run(connection: Any) -> Answer:
+        notices.clear()  # of an attempt that the database gave up
+        return work(Writer(engine, topics, connection, announce=notices.append))
+
+    try:
+        answer = engine.transact(run)
+    except OutcomeUnknown:
+        for notice in (Notice(), *always):  # it may be done: sleepers have to look
+            engine.announce(None, notice)
+        raise
+    for notice in (*notices, *always):
+        engine.announce(None, notice)
+    return answer
 
 
 def _exists_again(first: Outcome) -> Outcome | None:

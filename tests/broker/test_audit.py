@@ -219,6 +219,20 @@ def test_every_administrative_call_is_audited(
     _play(tmp_path, play, caplog)
 
 
+def test_endless_names_are_cut(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def play(served: Served, tokens: dict[str, str]) -> None:
+        asked = pb.CreateTopicRequest(name="y" * 1_000_000)
+        for token, code in (("reader", "forbidden"), ("ops", "invalid_input")):
+            caplog.clear()
+            assert await _ask(served, "CreateTopic", asked, tokens[token]) == code
+            [line] = _acts(caplog)
+            assert line["outcome"] == code
+            assert asked.name.startswith(line["topic"])
+            assert len(str(line)) < 5_000
+
+    _play(tmp_path, play, caplog)
+
+
 def test_stranger_to_a_topic_is_named_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def play(served: Served, tokens: dict[str, str]) -> None:
         headers = {"authorization": f"Bearer {tokens['stranger']}"}

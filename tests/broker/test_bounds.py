@@ -23,7 +23,7 @@ from chronoline.core.outcome import Refusal
 from chronoline.wire.codes import FAILURE_KEY
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.nodes import Running, running
-from tests.broker.raw_streams import RawStream, raw_stream
+from tests.broker.raw_streams import RawStream, raw_consumer, raw_stream
 from tests.deadline import until
 
 KIB = 1024
@@ -296,6 +296,18 @@ def test_too_large_batch_changes_nothing(tmp_path: Path) -> None:
                 assert len((await stream.hears("outcomes")).outcomes) == 10
             await client.send_many("jobs", [ToSend() for _ in range(25)])  # the SDK knows the limit
             assert (await client.count("jobs")).total == 35
+
+    asyncio.run(play())
+
+
+def test_endless_instance_is_refused(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with (
+            running(tmp_path) as broker,
+            raw_consumer(broker.address, "c", "i" * 1_000_000) as stream,
+        ):
+            failure = await stream.hears("failure")
+            assert failure.message == "instance has 1000000 bytes; at most 255 are allowed"
 
     asyncio.run(play())
 

@@ -8,9 +8,10 @@ import logging
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from http.client import BadStatusLine
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import jwt
@@ -228,14 +229,14 @@ class Site:
 
     def __init__(self, *keys: dict[str, Any]) -> None:
         self.keys = keys
-        self.is_away = False
+        self.problem: Exception | None = None
         self.now_s = 0.0
         self.fetches = 0
 
     def fetch(self, _: str, __: ssl.SSLContext) -> bytes:
         self.fetches += 1
-        if self.is_away:
-            raise OSError("it is away")
+        if self.problem is not None:
+            raise self.problem
         return json.dumps({"keys": self.keys}).encode()
 
     def source(self) -> KeyUrl:
@@ -266,7 +267,7 @@ def test_keys_that_cannot_be_fetched_count_for_a_day(clock: Clock) -> None:
     site = Site(_public(_KEY))
     source = site.source()
     issuer = JwtIssuer(source, _RULES, clock.now_ms)
-    site.is_away = True
+    site.problem = OSError("it is away")
     site.now_s = 24 * 3600
     assert issuer.principal(_token()) is not None
     site.now_s += 1
@@ -274,19 +275,36 @@ def test_keys_that_cannot_be_fetched_count_for_a_day(clock: Clock) -> None:
         issuer.principal(_token())
 
 
-def test_node_starts_without_the_url(clock: Clock) -> None:
+@pytest.mark.parametrize("problem", [OSError("it is away"), BadStatusLine("SSH-2.0")])
+def test_node_starts_without_the_url(clock: Clock, problem: Exception) -> None:
     site = Site(_public(_KEY))
-    site.is_away = True
+    site.problem = problem
     source = site.source()
     issuer = JwtIssuer(source, _RULES, clock.now_ms)
     with pytest.raises(BrokerUnavailable):
         issuer.principal(_token())
-    site.is_away = False
+    site.problem = None
     site.now_s = 11
     with suppress(BrokerUnavailable):  # it is being fetched
         issuer.principal(_token())
     source.wait()
     assert issuer.principal(_token()) is not None
+
+
+def test_node_starts_beside_a_url_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TIMEOUT_S", 0.1)  # the test would wait that long
+    goes_on = Event()
+
+    def hang(_: str, __: ssl.SSLContext) -> bytes:
+        assert goes_on.wait(60)
+        return json.dumps({"keys": [_public(_KEY)]}).encode()
+
+    source = KeyUrl("https://login.example/keys", fetch=hang)
+    with pytest.raises(BrokerUnavailable):
+        source.current()
+    goes_on.set()
+    source.wait()
+    assert source.current().has("1")
 
 
 def test_door_takes_tokens_of_both_kinds(issuer: JwtIssuer, tmp_path: Path) -> None:

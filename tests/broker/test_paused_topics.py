@@ -10,6 +10,7 @@ import pytest
 from chronoline.client import TopicSettings
 from chronoline.client.aio import ToSend
 from chronoline.core.errors import InvalidInput, TopicChanged
+from tests.broker.gated_store import running_gated
 from tests.broker.http.served import serving
 from tests.broker.nodes import Running, running
 from tests.broker.raw_streams import raw_consumer
@@ -61,6 +62,26 @@ def test_consumer_that_comes_to_a_paused_topic_waits(tmp_path: Path) -> None:
                 await stream.subscribe(topic.uid, 10)
                 assert "is paused since" in (await stream.hears("share")).reason
                 await client.resume_topic("jobs")
+                assert (await stream.hears("push")).deliveries[0].id == "m"
+
+    run_scene(scene)
+
+
+def test_consumer_that_came_during_a_pause_is_served_after_it(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with (
+            running_gated(tmp_path, "live_groups") as (broker, store),
+            broker.client() as client,
+        ):
+            topic = await client.create_topic("jobs")
+            await client.send("jobs", b"x", id="m")
+            await client.pause_topic("jobs")
+            store.gate.clear()
+            async with raw_consumer(broker.address, "c", "1") as stream:
+                await stream.subscribe(topic.uid, 10)
+                await until(lambda: store.waiting > 0)  # it knows of the pause
+                await client.resume_topic("jobs")
+                store.gate.set()
                 assert (await stream.hears("push")).deliveries[0].id == "m"
 
     run_scene(scene)

@@ -198,7 +198,7 @@ def test_a_broker_whose_clock_is_off_creates_nothing() -> None:
     asyncio.run(play())
 
 
-def test_a_schedule_that_cannot_be_read_delays_no_other() -> None:
+def test_a_schedule_that_cannot_be_read_delays_no_other(caplog: pytest.LogCaptureFixture) -> None:
     async def play() -> None:
         async with scene() as at:
             uid = (await at.client.topic("t")).uid
@@ -209,10 +209,13 @@ def test_a_schedule_that_cannot_be_read_delays_no_other() -> None:
                 next_ms=SystemClock().now_ms(),
             )
             assert at.store.put_schedule(odd, now_ms=SystemClock().now_ms()) is not None
-            await at.client.create_schedule("tick", "t", every=10)
-            while not await at.waiting("t"):  # there is no end of a round while one fails
-                await asyncio.sleep(0.01)
-            assert all(each.startswith("tick@") for each in await at.waiting("t"))
+            await at.after_round(lambda: at.client.create_schedule("tick", "t", every=10))
+            created = await at.waiting("t")
+            assert created != []
+            assert all(each.startswith("tick@") for each in created)
+            await at.after_round(lambda: at.client.pause_schedule("tick"))
+            told = [each for each in caplog.messages if "'a' cannot fire" in each]
+            assert len(told) == 1, "once, and not in each round"
 
     asyncio.run(play())
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
+import resource
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from chronoline.cli.export_files import export_file, format_of
 from chronoline.client import Client, TopicSettings
 from chronoline.client.aio import ToSend
+from chronoline.core.errors import InvalidInput
 from chronoline.core.topic import Topic
 from chronoline.stores.factory import open_store
 from tests.cli.command import Command
@@ -105,6 +110,24 @@ def test_refused_messages_are_named_and_the_others_come(
     assert "cannot be read as Parquet" in command.refusal(
         "import", "small", str(file), "--format=parquet"
     )
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.parquet"])
+def test_export_without_room_leaves_the_file_of_before(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text("whole", "utf-8")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    message = replace(MESSAGES[0], body=random.Random(1).randbytes(1_000))
+    file = export_file(str(path), format_of(name, None)).__enter__()
+    file.write([message])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, before[1]))
+    try:
+        with pytest.raises(InvalidInput, match="cannot be written: File too large"):
+            file.__exit__(None, None, None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert path.read_text("utf-8") == "whole"
 
 
 def test_failed_export_leaves_no_file(command: Command, tmp_path: Path) -> None:

@@ -153,6 +153,16 @@ def test_client_shows_a_renewed_certificate(authority: Authority, serve: Serve) 
         assert client.topics() == []
 
 
+def test_client_goes_on_while_its_files_are_replaced(authority: Authority, serve: Serve) -> None:
+    certificate, key = authority.issue("me")
+    with Client(serve(_node(authority), None), tls=Tls(authority.file, certificate, key)) as client:
+        assert client.topics() == []
+        key.unlink()
+        assert client.topics() == []
+        key.write_text("half a key")
+        assert client.topics() == []
+
+
 def test_certificate_without_its_key_is_refused(authority: Authority, tmp_path: Path) -> None:
     certificate, key = authority.issue("me")
     with pytest.raises(InvalidInput, match="needs its key"):

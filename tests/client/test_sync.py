@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from chronoline.client import event_loop
 from chronoline.client.aio import ToSend
+from chronoline.client.event_loop import shared_loop
 from chronoline.client.sync import Client
 from chronoline.core.errors import ChronolineError, ClientClosed, Refused
 from chronoline.stores.memory import MemoryStore
 from chronoline.testing import scheduled
+from tests.deadline import until
 
 
 def test_threads_share_a_client(chronoline_broker: str, chronoline_store: MemoryStore) -> None:
@@ -50,6 +57,57 @@ def test_stopped_consumer_returns_prefetched_leases(chronoline_broker: str) -> N
             break
         assert client.count("t").processing == 0
         assert client.count("t").total == 9
+
+
+def _forgotten(client: Client) -> weakref.ref[Any]:
+    """Takes a message, and leaves the generator in a cycle that only a garbage collection ends."""
+    leases = client.consume("t")
+    next(leases).ack()
+    cycle: list[Any] = [leases]
+    cycle.append(cycle)
+    return weakref.ref(leases)
+
+
+def test_collection_in_the_clients_thread_ends_a_forgotten_consumer(chronoline_broker: str) -> None:
+    with Client(chronoline_broker) as client:
+        client.create_topic("t")
+        client.send_many("t", [ToSend(id=f"m{number}") for number in range(10)])
+        gc.collect()
+        gc.disable()
+        try:
+            leases = _forgotten(client)
+            shared_loop().call_soon_threadsafe(gc.collect)
+            with ThreadPoolExecutor(1) as threads:
+                assert threads.submit(client.count, "t").result(20).total == 9
+            assert leases() is None
+            asyncio.run(until(lambda: client.count("t").processing == 0))
+        finally:
+            gc.enable()
+
+
+def test_collection_under_a_lock_that_the_client_wants_ends(
+    chronoline_broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_loop, "_ENDING_S", 0.1)  # or the test would wait that long
+    lock = threading.Lock()
+    with Client(chronoline_broker) as client:
+        client.create_topic("t")
+        client.send("t", b"x")
+        leases = _forgotten(client)
+        with lock:
+            shared_loop().call_soon_threadsafe(lock.acquire)
+            gc.collect()
+        assert leases() is None
+        assert client.count("t").total == 0
+
+
+def test_blocking_call_in_a_callback_is_refused(chronoline_broker: str) -> None:
+    with Client(chronoline_broker) as client:
+        client.create_topic("t")
+        client.send("t", b"x", delay=60)
+        with pytest.raises(ChronolineError, match="the client's own thread"):
+            client.change_matching("t", "cancel", progress=lambda _: print(client.count("t")))
+        assert client.count("t").total == 0
 
 
 def test_closed_client_refuses_every_call(chronoline_broker: str) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from chronoline.core.errors import InvalidInput
@@ -110,6 +112,14 @@ def test_pattern_of_many_stars_fails_at_once() -> None:
     rights = Rights.parse(["produce:" + "*a" * 60])
     assert rights.allows(RightKind.PRODUCE, "a" * 200)
     assert not rights.allows(RightKind.PRODUCE, "a" * 200 + "b")
+
+
+def test_text_that_is_no_name_is_not_remembered() -> None:
+    rights, text = Rights.parse(["produce:a"]), "x" * 1_000
+    before = sys.getrefcount(text)
+    assert ALL_RIGHTS.allows(PRODUCE, text, text)
+    assert not rights.allows(PRODUCE, text)
+    assert sys.getrefcount(text) == before
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,8 @@ def test_bad_recurrences_are_refused() -> None:
         Recurrence(every_ms=999)
     with pytest.raises(InvalidInput, match="an interval has no time zone"):
         Recurrence(every_ms=MINUTE, zone="Europe/Berlin")
+    with pytest.raises(InvalidInput, match="at most 255 are allowed"):
+        Recurrence(cron="* * * * *", zone="Europe/" * 40)
     with pytest.raises(InvalidInput, match="start -1 is not between"):
         Recurrence(every_ms=MINUTE, start_ms=-1)
     with pytest.raises(InvalidInput, match="one of none, one, all, not 'some'"):

@@ -35,6 +35,13 @@ def test_clock_that_is_put_back_changes_nothing() -> None:
     assert bucket.tokens(NOW - 9_900) == 1
 
 
+def test_bucket_gains_again_after_a_look_at_a_clock_that_was_put_back() -> None:
+    bucket = TokenBucket(per_s=10, most=5)
+    bucket.take(5, NOW)
+    assert bucket.wait_ms(1, NOW - 3_600_000) == 100
+    assert bucket.tokens(NOW - 3_600_000 + 100) == 1
+
+
 def test_other_rate_holds_from_its_moment_on() -> None:
     bucket = TokenBucket(per_s=10, most=5)
     bucket.take(5, NOW)

@@ -75,6 +75,14 @@ def test_every_field_comes_back(make_line: MakeLine, given: dict[str, int]) -> N
     assert exported(other.store, other.uid) == found
 
 
+def test_sleepers_hear_of_the_saved_due_on_a_spread_topic(make_line: MakeLine) -> None:
+    line = make_line(spread_ms=3_600_000)
+    with line.store.watch() as watch:
+        line.store.restore(line.uid, [saved("a", due=NOW + 500)], now_ms=NOW)
+        heard = [*watch.wait(10), *watch.wait(1)]  # the first can be that it listens now
+    assert NOW + 500 in [each.due for each in heard if each.topic_uid == line.uid]
+
+
 def test_repeated_restoration_changes_nothing(line: Line) -> None:
     line.store.restore(line.uid, MESSAGES, now_ms=NOW)
     before = {each: line[each] for each in ("plain", "full")}

@@ -150,11 +150,6 @@ class ClusterMember(AsyncService):
         """The entry of this broker, as it should be. Without an address it does not listen yet."""
         return self._record
 
-    @property
-    def sees_others(self) -> bool:
-        """Whether the list of brokers is current."""
-        return self._brokers is not None and self._brokers.view.is_current
-
     def check_role(self, role: str) -> None:
         """Raises `WrongBroker` unless this broker has a role; it names those that have."""
         if role in self.options.roles:

@@ -328,8 +328,10 @@ class ClientStream(ABC, Generic[Frame, Reply]):
             raise InvalidInput(problem)
         self.principal.check(self.right, name=name)
         self.rack = frame.hello.rack
-        if self.rack and (problem := name_problem("rack", self.rack)):
-            raise InvalidInput(problem)
+        # A replaced instance is remembered, so it must be small too.
+        for what, given in (("rack", self.rack), ("instance", frame.hello.instance)):
+            if given and (problem := name_problem(what, given)):
+                raise InvalidInput(problem)
         self._join(name, frame.hello.instance)
         self._heard()
         limits = self._parts.limits

@@ -283,7 +283,10 @@ class ScheduleRoutes:
     ) -> SchedulesResponse:
         """List the schedules that the token may see, by name, without their bodies."""
         with self._parts.metrics.command("list_schedules", ""):
-            uid = None if topic is None else (await self._topics.find(topic)).uid
+            uid = None
+            if topic is not None:
+                principal.check_touches(topic)
+                uid = (await self._topics.find(topic)).uid
             found = await visible_schedules(
                 self._schedules,
                 self._parts.topics,

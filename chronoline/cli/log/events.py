@@ -21,7 +21,7 @@ import typer
 
 from chronoline.cli.lines import LineBatch, LineSource, LineWriter, batches, read_lines
 from chronoline.cli.log.place import DEFAULT_FOLDER, LogPlace, parse_start
-from chronoline.cli.options import TopicName, parse_header
+from chronoline.cli.options import MessageHeaders, TopicName, parse_header
 from chronoline.cli.output import count_of, json_line, print_to_stderr, quiet_when_nobody_reads
 from chronoline.cli.progress import Advance, showing
 from chronoline.core.errors import ChronolineError, InvalidInput
@@ -81,9 +81,7 @@ def append(
     key: Annotated[
         str | None, typer.Option(metavar="KEY", help="Events with the same key share a partition.")
     ] = None,
-    header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header; may be repeated.")
-    ] = None,
+    header: MessageHeaders = None,
     partition: Annotated[
         int | None, typer.Option(metavar="N", help="The partition; else the key decides.")
     ] = None,

@@ -187,6 +187,9 @@ def test_right_counts_for_its_names_alone(tmp_path: Path) -> None:
             assert [each["id"] for each in poll.json()["messages"]] == ["a"]
             listed = await http.get("/v1/topics", headers=headers)
             assert [each["name"] for each in listed.json()["topics"]] == ["orders"]
+            for topic in ("mails", "missing"):  # it does not tell which of them is there
+                schedules = await http.get(f"/v1/schedules?topic={topic}", headers=headers)
+                check(schedules, 403, "forbidden")
 
     asyncio.run(play())
 

@@ -72,6 +72,16 @@ def test_a_schedule_lives_through_all_its_routes(tmp_path: Path) -> None:
     play(tmp_path, work)
 
 
+def test_times_of_a_rare_rule_end_after_a_century(tmp_path: Path) -> None:
+    async def work(served: Served) -> None:
+        await post(served, "", name="leap", topic="t", cron="0 0 29 2 *", start=FAR)
+        times = (await served.http.get("/v1/schedules/leap/next?count=1000")).json()["times"]
+        assert [each["due"][:10] for each in times[:2]] == ["3004-02-29", "3008-02-29"]
+        assert times[-1]["due"][:4] == "3104"
+
+    play(tmp_path, work)
+
+
 def test_schedules_are_listed_in_pages_without_bodies(tmp_path: Path) -> None:
     async def work(served: Served) -> None:
         await served.create_topic("other")
@@ -99,6 +109,10 @@ def test_an_existing_schedule_is_left_refused_or_changed(tmp_path: Path) -> None
         assert await post(served, "", **given) == await post(served, "", **given)
         status, problem = await post(served, "", **{**given, "cron": "0 8 * * *"})
         assert (status, problem["code"]) == (409, "schedule_exists")
+        assert await post(served, "", **{**given, "cron": "0 8 * * *"}, dry_run=True) == (
+            status,
+            problem,
+        )
         changed = await post(served, "", **given, zone="Asia/Tokyo", if_exists="replace")
         assert (changed[0], changed[1]["next"]) == (200, "2999-01-01T00:00:00.000Z")
 
