@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from chronoline.core.filters import place_before
 from chronoline.core.message import DeadLetter, Message
 from chronoline.core.status import Life, status_of
 from chronoline.stores.contract import Store, StoredRow
 
-_SAME_MOMENT = 200
-"""The most dead letters of one millisecond among which it looks for the reason of one."""
+MOST_STATES = 1_000
+"""The most messages of one request: each dead letter is a read of its own."""
+_NEIGHBOURS = 10
+"""The letters that are read to find one: it is the first, but for very odd ids."""
 
 
 class Fate(StrEnum):
@@ -86,9 +89,9 @@ def _deleted(message_id: str, row: StoredRow) -> KnownState:
 
 
 def _dead(store: Store, topic_uid: int, message_id: str, row: StoredRow) -> KnownState:
-    # The list of dead letters is by time, then id: the one is among those of its millisecond.
-    before = DeadLetter.place("\U0010ffff", max(0, row.ts - 1))
-    letters = store.dead_letters(topic_uid, after=before, limit=_SAME_MOMENT)
+    # The list of dead letters is by time, then id.
+    before = DeadLetter.place(place_before(message_id), row.ts)
+    letters = store.dead_letters(topic_uid, after=before, limit=_NEIGHBOURS)
     letter = next((each for each in letters if each.message.id == message_id), None)
     return KnownState(
         id=message_id,

@@ -70,9 +70,13 @@ class Principal:
 
     def _forbidden(self, missing: str, remedy: str = "") -> Forbidden:
         who = f"the {self.kind} {self.name!r}" if self.name else "the token"
+        giver = (
+            "Its issuer gives it, by the claim of rights"
+            if self.kind == "jwt"
+            else "An administrator of the node gives it: `chronoline token create NAME --right …`"
+        )
         return Forbidden(
-            f"{who} does not have the right {missing}; nothing was changed. {remedy}An administrator of the "
-            "node gives it: `chronoline token create NAME --right …`"
+            f"{who} does not have the right {missing}; nothing was changed. {remedy}{giver}"
         )
 
 

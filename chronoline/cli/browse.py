@@ -44,8 +44,7 @@ def list_messages(
     chronoline list reminders --status processing --holder worker-1
     chronoline list reminders --prefix order-7 --limit 0 --json
 
-    With a group or a holder they come in the order of their ids, with a prefix
-    alone in that of their buckets.
+    With a prefix alone they come in the order of their buckets.
     With --json each is a line.
     """
     where = chosen.selection()

@@ -215,18 +215,20 @@ def _run(
 ) -> BulkResult:
     """The whole change, with its progress. A signal ends it between two batches."""
     latest: BulkResult | None = None
-    with broker.client() as client, exit_on_sigterm(), showing(_PAST[operation]) as advance:
+    try:
+        with broker.client() as client, exit_on_sigterm(), showing(_PAST[operation]) as advance:
 
-        def progress(result: BulkResult) -> None:
-            nonlocal latest
-            advance(result.done - (0 if latest is None else latest.done))
-            latest = result
+            def progress(result: BulkResult) -> None:
+                nonlocal latest
+                advance(result.done - (0 if latest is None else latest.done))
+                latest = result
 
-        try:
             return client.change_matching(topic, operation, where, progress=progress, **given)
-        except (KeyboardInterrupt, SystemExit, ChronolineError):
+    except (KeyboardInterrupt, SystemExit, ChronolineError) as error:
+        # An error of the first batch says itself what became of it.
+        if latest is not None or not isinstance(error, ChronolineError):
             _print_interrupted(operation, latest)
-            raise
+        raise
 
 
 def _print_interrupted(operation: str, latest: BulkResult | None) -> None:

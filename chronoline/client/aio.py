@@ -542,8 +542,7 @@ class AsyncClient:
     ) -> MessagePage:
         """A page of the messages of a selection, without their bodies.
 
-        They come by position; with a group or a holder by id, with a prefix alone by bucket and id. `after`
-        is the `next` of the page before.
+        They come by position, with a prefix alone by bucket and id. `after` is the `next` of the page before.
         """
         check_count("limit", limit)
         asked = where.to_wire()
@@ -573,7 +572,7 @@ class AsyncClient:
         self,
         topic: str,
         operation: str,
-        where: Selection = ALL_MESSAGES,
+        where: Selection,
         *,
         due: datetime | None = None,
         delay: Delay | None = None,
@@ -620,10 +619,10 @@ class AsyncClient:
 
         With `dead_letters` it removes these too. Ids stay taken for the topic's `dedupe`, as after a cancel.
         """
-        result = await self.change_matching(topic, "cancel", progress=progress)
+        result = await self.change_matching(topic, "cancel", ALL_MESSAGES, progress=progress)
         if not dead_letters:
             return result
-        letters = await self.change_matching(topic, "discard", progress=progress)
+        letters = await self.change_matching(topic, "discard", ALL_MESSAGES, progress=progress)
         return replace(
             result,
             looked=result.looked + letters.looked,

@@ -454,8 +454,7 @@ class Client(Closable):
     ) -> MessagePage:
         """A page of the messages of a selection, without their bodies.
 
-        They come by position; with a group or a holder by id, with a prefix alone by bucket and id. `after`
-        is the `next` of the page before.
+        They come by position, with a prefix alone by bucket and id. `after` is the `next` of the page before.
         """
         return self._run(self._inner.list_messages(topic, where, limit=limit, after=after))
 
@@ -470,7 +469,7 @@ class Client(Closable):
         self,
         topic: str,
         operation: str,
-        where: Selection = ALL_MESSAGES,
+        where: Selection,
         *,
         due: datetime | None = None,
         delay: Delay | None = None,

@@ -107,6 +107,17 @@ def end_of_prefix(prefix: str) -> str:
     return kept[:-1] + chr(following)
 
 
+def place_before(message_id: str) -> str:
+    """A bound below an id, and above the lower ones, but for some that nobody gives."""
+    before = ord(message_id[-1]) - 1
+    if not before:
+        return message_id[:-1]
+    if before in _SURROGATES:
+        before = _SURROGATES.start - 1
+    bound = message_id[:-1] + chr(before)
+    return bound if len(bound.encode()) + len(_LAST.encode()) > MAX_ID_BYTES else bound + _LAST
+
+
 class ListPlace(NamedTuple):
     """A place in a list of messages: behind the message with this position, bucket and id.
 

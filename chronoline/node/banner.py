@@ -58,6 +58,8 @@ def _first_message(settings: NodeSettings, grpc: str, door: Door) -> Iterator[st
     if door.asks:
         yield "export CHRONOLINE_TOKEN=…       # as `chronoline token create` printed it"
     tls = " --tls" if door.tls else ""
+    if door.tls is not None and door.tls.requires_certificates:
+        tls += " --certificate ME.pem --key-file ME-KEY.pem"
     yield f"chronoline topic create reminders{tls}"
     yield f"chronoline send reminders --in 5s --body hello{tls}"
     yield f"chronoline receive reminders{tls}"
@@ -67,6 +69,8 @@ def _first_timer(where: str, door: Door) -> Iterator[str]:
     token = ' -H "Authorization: Bearer $CHRONOLINE_TOKEN"' if door.asks else ""
     if door.tls is not None:
         token += " --cacert CA.pem"
+        if door.tls.requires_certificates:
+            token += " --cert ME.pem --key ME-KEY.pem"
     where = where.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
     yield "chronoline timers listen 9000    # shows what it is called with"
     yield (

@@ -2,10 +2,13 @@
 
 | the filter names | index | order |
 | --- | --- | --- |
-| a holder | `messages_held` | id |
-| a producer group | `messages_owned` | id |
+| a holder | `messages_held` | id; for people position, id |
+| a producer group | `messages_owned` | id; for people position, id |
 | the beginning of the id | the key | bucket, id |
 | times, or nothing | `messages_due` | position, id |
+
+For people at most `_MOST_LOOKED` messages of a holder or a group are read and sorted; of more the whole
+topic is read by position.
 
 A page looks at a bounded number of messages, whatever the filter leaves of them, so that no call lasts long.
 It may hold fewer messages than it could, or none, although there are more: `next` says so.
@@ -16,6 +19,7 @@ change of a message moves, so that a message that is rescheduled is not met agai
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -52,11 +56,15 @@ def browse(
     limit: int,
     now_ms: int,
 ) -> Found[Message]:
-    """A page for people: without a group, a holder or a beginning of the id by position."""
-    read = _by_name(store, topic_uid, wanted)
-    if read is None and wanted.prefix:
+    """A page for people: by position, or by key if the filter names the beginning of the id alone."""
+    by_name = _by_name(store, topic_uid, wanted)
+    if by_name is not None:
+        read = _sorted(store, topic_uid, wanted, by_name) or _by_position(store, topic_uid, wanted)
+    elif wanted.prefix:
         read = _by_key(store, topic_uid, wanted)
-    return _page(read or _by_position(store, topic_uid, wanted), wanted, after, limit, now_ms)
+    else:
+        read = _by_position(store, topic_uid, wanted)
+    return _page(read, wanted, after, limit, now_ms)
 
 
 def sweep(
@@ -143,6 +151,35 @@ def _by_name(store: Store, uid: int, wanted: MessageFilter) -> Read | None:
     if wanted.consumer:
         return held
     return owned if wanted.producer_group else None
+
+
+def _sorted(store: Store, uid: int, wanted: MessageFilter, by_name: Read) -> Read | None:
+    """The messages of a holder or a group by position; None if they are too many to be sorted."""
+    most = _MOST_LOOKED
+    is_whole_group = not wanted.consumer and not wanted.prefix
+    if is_whole_group and store.count_owned(uid, wanted.producer_group, most=most + 1) > most:
+        return None
+    messages: list[Message] = []
+    page = by_name(None, min(MAX_BATCH, most))
+    messages += page.messages
+    while page.more:
+        if len(messages) >= most:
+            return None
+        page = by_name(ListPlace.of(messages[-1]), min(MAX_BATCH, most))
+        messages += page.messages
+    messages.sort(key=_position)
+
+    def read(after: ListPlace | None, limit: int) -> Page:
+        begin = 0 if after is None else bisect_right(messages, (after.ts, after.id), key=_position)
+        return Page(
+            messages=tuple(messages[begin : begin + limit]), more=begin + limit < len(messages)
+        )
+
+    return read
+
+
+def _position(message: Message) -> tuple[int, str]:
+    return message.ts, message.id
 
 
 def _within(page: Page, prefix: str) -> Page:

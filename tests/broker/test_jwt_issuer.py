@@ -22,9 +22,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 import chronoline.broker.jwt_issuer as module
 from chronoline.broker.auth import Door, Shown
 from chronoline.broker.jwt_issuer import JwtIssuer, JwtRules, KeyFile, KeySet, KeyUrl
+from chronoline.broker.principals import Principal
 from chronoline.broker.tokens import Tokens
-from chronoline.core.errors import BrokerUnavailable, InvalidInput
-from chronoline.core.rights import Rights
+from chronoline.core.errors import BrokerUnavailable, Forbidden, InvalidInput
+from chronoline.core.rights import RightKind, Rights
 from tests.certificates import Authority
 
 _NOW_MS = 1_800_000_000_000
@@ -370,3 +371,9 @@ def serve_https(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[...,
         return f"https://127.0.0.1:{server.server_port}"
 
     return serve
+
+
+def test_missing_right_of_a_jwt_is_given_by_its_issuer() -> None:
+    ada = Principal("ada", Rights.parse(["observe"]), "jwt")
+    with pytest.raises(Forbidden, match=r"the jwt 'ada' .* Its issuer gives it"):
+        ada.check(RightKind.ADMINISTER, "orders")

@@ -56,6 +56,7 @@ def test_bulk_cancel_takes_what_matches(command: Command, client: Client, full: 
     assert (found["matched"], found["done"], found["refused"]) == (1, 1, {})
     assert "name a condition" in command.refusal("bulk", "cancel", full)
     assert "not both" in command.refusal("bulk", "cancel", full, "--all", "--prefix=b")
+    assert command.failed("bulk", "cancel", "none", "--prefix=b").stderr == ""
     assert command("bulk", "cancel", full, "--all", "--yes") == "5 messages cancelled\n"
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from chronoline.client import event_loop
+from chronoline.client import Selection, event_loop
 from chronoline.client.aio import ToSend
 from chronoline.client.event_loop import shared_loop
 from chronoline.client.sync import Client
@@ -106,7 +106,9 @@ def test_blocking_call_in_a_callback_is_refused(chronoline_broker: str) -> None:
         client.create_topic("t")
         client.send("t", b"x", delay=60)
         with pytest.raises(ChronolineError, match="the client's own thread"):
-            client.change_matching("t", "cancel", progress=lambda _: print(client.count("t")))
+            client.change_matching(
+                "t", "cancel", Selection(), progress=lambda _: print(client.count("t"))
+            )
         assert client.count("t").total == 0
 
 

@@ -44,6 +44,8 @@ PLAYED: dict[tuple[str, str], str] = {
     },
     ("README.md", "python"): "tests/examples/test_broker_examples.py",
     ("docs/http.md", "sh"): "tests/broker/http/test_guide.py",
+    ("docs/library.md", "python"): "tests/examples/test_examples.py",
+    ("docs/library.md", "sql"): "tests/examples/test_examples.py",
     ("docs/log.md", "python"): "tests/examples/test_examples.py",
     ("docs/sdk.md", "python"): "tests/client/test_guide.py",
     ("docs/testing.md", "python"): "tests/testing/test_guide.py",
@@ -51,7 +53,6 @@ PLAYED: dict[tuple[str, str], str] = {
 """The test that plays all blocks of a language of a page."""
 
 NOT_PLAYED = {
-    "docs/library.md": "tests/stores and examples/by_hand.py play these calls",
     "docs/limits.md": "tests/client plays quotas",
     "docs/pipe.md": "the query needs receipts: tests/pipe/spark reads some with the same schema",
     "docs/spark-cluster.md": "needs Databricks",

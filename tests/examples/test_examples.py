@@ -12,9 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from chronoline.log import Log
+from chronoline.store import SystemClock, open_store
+from chronoline.testing import scheduled
 from chronoline.testing.postgres import PostgresServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -118,9 +121,36 @@ def test_log_consumer_ends_by_sigterm(tmp_path: Path) -> None:
         assert all(each.holder is None for each in log.groups("orders"))
 
 
+def blocks_of(page: str, language: str) -> list[str]:
+    guide = (EXAMPLES.parent / "docs" / page).read_text("utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", guide, re.DOTALL)
+
+
+def test_programs_of_the_library_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for block in blocks_of("library.md", "python"):
+        exec(block, names)
+    with names["store"] as store:
+        assert [topic.name for topic in store.list_topics()] == ["reminders"]
+
+
+def test_statements_of_the_library_guide(postgres_url: str) -> None:
+    now_ms = SystemClock().now_ms()
+    with open_store(postgres_url) as store:
+        topic = store.create_topic("reminders", now_ms=now_ms)
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute("CREATE ROLE app")
+            for block in blocks_of("library.md", "sql"):
+                statement = block.replace("due_ms", str(now_ms + 1)).replace("now_ms", str(now_ms))
+                connection.execute(statement.encode())
+                connection.execute("SET ROLE app")  # the second one has the rights of the first
+        (message,) = scheduled(store, topic)
+        assert (message.id, message.body) == ("user-1", b"body")
+
+
 def blocks_of_the_guide_to_the_log(language: str, folder: Path) -> list[str]:
-    guide = (EXAMPLES.parent / "docs" / "log.md").read_text()
-    blocks = re.findall(rf"```{language}\n(.*?)```", guide, re.DOTALL)
+    blocks = blocks_of("log.md", language)
     return [block.replace("/tmp/chronoline-log", str(folder)) for block in blocks]
 
 

@@ -83,9 +83,23 @@ def test_pages_have_what_the_filter_means_once(
     assert len(found) == len(expected)
 
 
-def test_messages_without_a_name_are_browsed_by_position(full: Line) -> None:
-    found = pages(full, browse, MessageFilter(), 7)
+@pytest.mark.parametrize("most", [10_000, 2])
+@pytest.mark.parametrize(
+    ("conditions", "count"), [({}, 60), ({"producer_group": OWNERS}, 30), ({"consumer": "c"}, 3)]
+)
+def test_people_get_messages_by_position(
+    full: Line,
+    monkeypatch: pytest.MonkeyPatch,
+    conditions: dict[str, Any],
+    count: int,
+    most: int,
+) -> None:
+    # No setting: it would take ten thousand messages of one owner.
+    monkeypatch.setattr("chronoline.stores.browse._MOST_LOOKED", most)
+    assert full.reschedule((IDS[3], NOW + 7_200_000)) == ["done"]  # so that ids have another order
+    found = pages(full, browse, MessageFilter(**conditions), 7)
     assert found == sorted(found, key=lambda each: (each.ts, each.id))
+    assert len(found) == count
 
 
 def test_filter_conditions_select_some_of_the_fixture(full: Line) -> None:

@@ -9,7 +9,7 @@ from chronoline.broker.bulk_changes import BulkRequest, change_matching
 from chronoline.broker.cluster_info import BrokerInfo, SubscriberInfo, cluster_info
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.limits import check_batch
-from chronoline.broker.message_states import known_states
+from chronoline.broker.message_states import MOST_STATES, known_states
 from chronoline.broker.principals import (
     Principal,
     check_actor,
@@ -277,6 +277,8 @@ class UnaryCalls:
 
     async def States(self, asked: pb.LookupRequest, principal: Principal) -> pb.MessageStates:
         check_batch(len(asked.ids), self._parts.limits)
+        if len(asked.ids) > MOST_STATES:
+            raise TooMuch(f"a request has at most {MOST_STATES:,} ids: ask for fewer at once")
         topic = await self._parts.topics.get(asked.topic_uid)
         check_look(principal, topic.name)
         now_ms, ids = self._parts.clock.now_ms(), list(asked.ids)

@@ -110,7 +110,7 @@ class ChangeMatchingRequest(DueFields):
     operation: Literal["cancel", "reschedule", "redrive", "discard"] = Field(
         description="The last two change dead letters."
     )
-    filter: FilterFields = FilterFields()
+    filter: FilterFields = Field(description="An empty one means all of the topic.")
     dry_run: bool = Field(default=False, description="Nothing is changed.")
     after: str = Field(default="", description="The `next` of the previous batch.")
     limit: int = Field(default=_MOST, ge=1, le=_MOST, description="The most messages to look at.")
@@ -148,7 +148,7 @@ class OperatorRoutes:
         limit: Annotated[int, Query(ge=1, le=_MOST)] = _PAGE,
         after: Cursor = "",
     ) -> MessagesResponse:
-        """List messages without their bodies: by position, or with a group or a holder by id."""
+        """List messages without their bodies: by position, or with a prefix alone by key."""
         check_browse(principal, topic, producer_group)
         now_ms = self._parts.clock.now_ms()
         wanted = MessageFilter(
