@@ -128,7 +128,7 @@ class ScheduleTable:
         return [each.id for each in outcomes if each.done]
 
     def _acked(self, writer: Writer, topic: Topic, ids: set[str]) -> set[str]:
-        """Those of the ids whose marks tell that a consumer acked the message."""
+        """Picks the ids whose marks tell that a consumer acked the message."""
         keys = [(bucket_of(each, topic.settings.buckets), each) for each in sorted(ids)]
         rows = self._engine.rows(writer.connection, topic, keys)
         return {
