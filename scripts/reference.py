@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib
 import inspect
 import json
 import re
@@ -132,6 +133,8 @@ def settings() -> Iterator[str]:
         yield from (f"## {title}", "")
         yield "In a TOML file, or in the environment: "
         yield f"`name` is `{prefix}NAME`, `name` in `[table]` is `{prefix}TABLE__NAME`."
+        yield "Options override the environment, and the environment overrides the file."
+        yield "A table can be inline TOML, and an empty variable removes an optional setting."
         yield ""
         yield from table(("setting", "default", ""), fields(model, {}))
         for name, inner in model.tables.items():
@@ -381,25 +384,33 @@ def spark() -> Iterator[str]:
         "Options for Spark",
         "The options of the DataFrame formats `chronoline` and `chronoline_log`.",
     )
-    yield from ("[Spark](../spark.md) explains them. Names are the same in any case.", "")
+    yield "[Spark](../spark.md) shows them at work. Names are the same in any case."
+    yield "A time has its zone, or is `now`, `+1h`, `-10m`; a duration is `250ms`, `90s`, `15m`, `1.5h`, `7d` or `2w`."
+    yield ""
     for module, title in _SPARK.items():
-        tree = ast.parse((ROOT / "chronoline" / "spark" / f"{module}.py").read_text("utf-8"))
+        name = f"chronoline.spark.{module}"
+        tree = ast.parse((ROOT / f"{name.replace('.', '/')}.py").read_text("utf-8"))
+        meanings = importlib.import_module(name).OPTIONS
+        found = {option: (kind, default) for option, kind, default in spark_options(tree)}
+        if found.keys() != meanings.keys():
+            raise ValueError(f"OPTIONS of {name} and the options that it reads differ")
+        rows = ((code(each), *found[each], meanings[each]) for each in meanings)
         yield from (f"## {title}", "")
-        yield from table(("option", "type", "default"), sorted(set(spark_options(tree))))
+        yield from table(("option", "type", "default", ""), rows)
 
 
 def spark_options(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
+    """Yields name, type and default of each option that a module reads."""
     for call in ast.walk(tree):
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args):
+        if not isinstance(call, ast.Call) or not call.args:
             continue
-        if getattr(call.func.value, "id", "") != "options" or call.func.attr in (
-            "finish",
-            "problem",
-        ):
-            continue
-        name, *rest = call.args
-        if isinstance(name, ast.Constant):
-            yield code(name.value), *kind_of(call.func.attr, rest)
+        called = call.func
+        if isinstance(called, ast.Name) and called.id == "_offsets":
+            yield ast.literal_eval(call.args[1]), "text", ""
+        if isinstance(called, ast.Attribute) and getattr(called.value, "id", "") == "options":
+            name, *rest = call.args
+            if called.attr not in ("finish", "problem") and isinstance(name, ast.Constant):
+                yield str(name.value), *kind_of(called.attr, rest)
 
 
 def kind_of(kind: str, rest: list[ast.expr]) -> tuple[str, str]:
