@@ -31,7 +31,12 @@ from chronoline.pipe.counters import Counters
 from chronoline.pipe.intake import ORIGIN_HEADER, REASON_HEADER
 from chronoline.pipe.places import missing_file
 from chronoline.pipe.settings import PipeSettings
-from chronoline.pipe.status import MOST_DEAD_LETTERS, PipeStatus, read_status
+from chronoline.pipe.status import (
+    MOST_DEAD_LETTERS,
+    PipeStatus,
+    read_status,
+    status_in_store,
+)
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.timestamps import show_moment
 from chronoline.stores.contract import MAX_BATCH, Store
@@ -41,6 +46,7 @@ from chronoline.stores.members import pipe_groups, pipe_members
 
 _NOT_IN_THE_STORE = ("input", "output", "dead_letters", "spark")
 """Tables that a command ignores if it needs only the store."""
+_NO_INPUT = "name the input by --config or --input"
 _SHOWN = 8
 """The characters of a node's id that tell it from the others; --json has all of it."""
 _DEFAULT_LIMIT = 20
@@ -86,22 +92,28 @@ def status(
     """Show waiting and fired messages, their lateness, and the processes of the pipe.
 
     chronoline pipe status --config pipe.toml
+    chronoline pipe status --name first
 
-    It reads the store and the input, whether or not a process runs. For a
-    pipe that has never run it ends with exit code 1.
+    It reads the store and the input, whether or not a process runs. Without
+    an input it shows no lag. For a pipe that has never run it ends with exit
+    code 1.
     """
     settings = load(
         config,
         setting,
-        optional=("output", "dead_letters"),
+        optional=("input", "output", "dead_letters"),
         name=name,
         store=store,
         input=input_place,
         output=output_place,
     )
+    now_ms = SystemClock().now_ms()
     with _open_store(settings) as opened:
-        _timeline_of(settings, opened)
-        found = read_status(settings, opened, SystemClock().now_ms())
+        topic = _timeline_of(settings, opened)
+        if "input" in settings.left_out:
+            found = status_in_store(opened, topic, now_ms, problem=_NO_INPUT)
+        else:
+            found = read_status(settings, opened, now_ms)
     if as_json:
         print(json.dumps(_as_json(found)))
         return

@@ -49,6 +49,15 @@ def test_given_output_is_shown(arguments: list[str], tmp_path: Path) -> None:
     assert given == "p: in (log) → sqlite → out (log)"
 
 
+def test_status_needs_no_input(arguments: list[str]) -> None:
+    *without, _ = arguments
+    shown = printed(*without)
+    assert shown.splitlines()[0] == "p: sqlite"
+    assert "fired 1,234,567" in shown
+    assert "The lag is not known: name the input by --config or --input" in shown
+    assert json.loads(printed(*without, "--json"))["lag"] is None
+
+
 def test_status_ignores_the_spark_settings(arguments: list[str]) -> None:
     elsewhere = {"CHRONOLINE_PIPE_SPARK__MASTER": "spark://h:7077"}
     assert json.loads(printed(*arguments, "--json", **elsewhere))["fired"] == 2 * 1_234_567
