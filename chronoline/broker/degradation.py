@@ -30,7 +30,9 @@ from typing import TYPE_CHECKING
 from chronoline.broker.gate import ClosureType, Gate
 from chronoline.core.errors import BrokerUnavailable, ChronolineError, StoreUnavailable
 
-if TYPE_CHECKING:  # its libraries do not come with the base install, whose `status` reads this module
+if (
+    TYPE_CHECKING
+):  # its libraries do not come with the base install, whose `status` reads this module
     from chronoline.broker.store_access import StoreAccess
 
 logger = logging.getLogger(__name__)
