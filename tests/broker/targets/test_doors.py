@@ -67,7 +67,7 @@ def test_target_at_a_forbidden_address_is_refused(tmp_path: Path) -> None:
     async def scene() -> None:
         async with serving(tmp_path) as served, served.client() as client:
             for url in ("http://10.0.0.7/remind", "http://[fd00::1]:8080/", "http://169.254.0.1/"):
-                with pytest.raises(InvalidInput, match="may not be called.*callbacks.allow"):
+                with pytest.raises(InvalidInput, match=r"may not be called.*callbacks\.allow"):
                     await client.create_topic("t", TopicSettings(target=url))
             assert await client.topics() == []
             named = TopicSettings(target="http://internal.example/")
