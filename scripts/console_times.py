@@ -234,7 +234,7 @@ def _hold(url: str) -> None:
     topic = f"{url}/v1/topics/{_BIG}"
     for number in range(_HELD):
         httpx.put(f"{topic}/messages/held-{number}", json={"body": "x"}, timeout=_TIMEOUT_S)
-    asked = {"consumer": "worker", "lease": "1h", "limit": _HELD}
+    asked = {"consumer": "worker", "lease": "1h", "count": _HELD}
     httpx.post(f"{topic}/receive", json=asked, timeout=_TIMEOUT_S).raise_for_status()
 
 
