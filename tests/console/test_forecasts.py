@@ -26,7 +26,8 @@ async def _filled(folder: Path) -> AsyncIterator[tuple[Forecasts, Carrier, Topic
         await served.create_topic("orders")
         now_ms, chance = parts.clock.now_ms(), random.Random(5)
         dues = [now_ms + chance.randint(-30 * _DAY_MS, 730 * _DAY_MS) for _ in range(40)]
-        dues += [now_ms + chance.randint(_HOUR_MS, 2 * _DAY_MS) for _ in range(20)]
+        dues += [now_ms + chance.randint(_HOUR_MS, 2 * _DAY_MS) for _ in range(12)]
+        dues += [now_ms - number * _DAY_MS for number in range(1, 9)]
         for number, due_ms in enumerate(dues):
             await served.put(f"u{number}", "orders", due_ms=due_ms)
         await served.receive("orders", consumer="worker", count=3, lease="1h")
