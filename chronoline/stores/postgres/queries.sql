@@ -361,12 +361,15 @@ RETURNING m.id, m.version + 1;
 -- Moves messages for their owner.
 UPDATE chronoline.messages m SET
     ts = b."to", due = b."to", lock_consumer = NULL, lock_session = NULL, version = m.version + 1,
-    attempts = m.attempts + (m.lock_consumer IS NOT NULL)::integer
+    attempts = m.attempts + (m.lock_consumer IS NOT NULL)::integer,
+    expires = coalesce(b.expires, m.expires)
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
-    %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
+    %(version)b::bigint[], %(to)b::bigint[], %(expires)b::bigint[])
+    AS b(topic, bucket, id, name, version, "to", expires)
 WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.producer_group = b.name AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
     AND (b.version = 0 OR m.version = b.version)
+    AND coalesce(coalesce(b.expires, m.expires) > greatest(b."to", %(now)s), TRUE)
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
 
@@ -411,16 +414,16 @@ RETURNING m.id, m.version + 1;
 
 -- name: rows
 -- The columns of some rows that the guards read.
-SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.lock_session,
-    m.digest, m.early_cancel
+SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.expires,
+    m.lock_session, m.digest, m.early_cancel
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
 JOIN chronoline.messages m ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
 WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);
 
 -- name: bodies
 -- The columns of some rows that the guards read, with their bodies.
-SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.lock_session,
-    m.digest, m.early_cancel, m.body
+SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.expires,
+    m.lock_session, m.digest, m.early_cancel, m.body
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
 JOIN chronoline.messages m ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
 WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);
@@ -825,6 +828,7 @@ ON CONFLICT (name) DO UPDATE SET
     paused = excluded.paused, producer_group = excluded.producer_group, rule = excluded.rule,
     key = excluded.key, headers = excluded.headers, body = excluded.body
 WHERE NOT EXISTS (SELECT FROM chronoline.topics t WHERE t.uid = s.topic AND t.dropped_at IS NULL)
+    AND (s.topic <> 0 OR (excluded.next_ms <= s.next_ms) IS NOT TRUE)
 RETURNING s.name;
 
 -- name: replace_schedule
@@ -837,9 +841,15 @@ WHERE s.name = %(name)s AND s.uid = %(was_uid)s AND s.version = %(was_version)s
 RETURNING s.name;
 
 -- name: remove_schedule
--- Deletes a schedule in a state.
-DELETE FROM chronoline.schedules WHERE name = %(name)s AND uid = %(uid)s AND version = %(version)s
+-- Leaves of a schedule in a state the moment after which another of its name begins.
+UPDATE chronoline.schedules SET
+    topic = 0, version = version + 1, next_ms = %(floor)s, paused = true, key = NULL, headers = NULL, body = NULL
+WHERE name = %(name)s AND uid = %(uid)s AND version = %(version)s
 RETURNING name;
+
+-- name: schedule_floor
+-- The moment after which a schedule of a name begins.
+SELECT next_ms FROM chronoline.schedules WHERE name = %(name)s AND topic = 0;
 
 -- name: move_schedules
 -- Moves schedules of live topics to their next times; another broker moves those that it holds.
@@ -886,3 +896,7 @@ WHERE NOT paused AND next_ms > %(after_ms)s ORDER BY next_ms LIMIT 1;
 -- name: forget_schedules
 -- Deletes the schedules of dropped topics.
 DELETE FROM chronoline.schedules WHERE topic + 0 = ANY (%(topics)b::bigint[]) RETURNING name;
+
+-- name: forget_floors
+-- Deletes what is left of schedules that were deleted long ago.
+DELETE FROM chronoline.schedules WHERE topic + 0 = 0 AND next_ms <= %(before)s RETURNING name;

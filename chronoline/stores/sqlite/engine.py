@@ -35,6 +35,7 @@ from chronoline.stores.contract import (
     Watch,
 )
 from chronoline.stores.engine import (
+    FLOOR_KEPT_MS,
     Answer,
     ChangedRows,
     EarlyCancel,
@@ -192,6 +193,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
                         "name": change.name,
                         "version": change.version,
                         "to": change.to,
+                        "expires": change.expires,
                         "reason": change.reason,
                     }
                     for bucket, change in some
@@ -341,7 +343,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
                 values = {"topic": topic.uid, "bucket": bucket, "id": message_id}
                 row = inside.execute(_QUERIES["row"], values).fetchone()
                 if row is not None:
-                    found[message_id] = StoredRow(Life(row[0]), *row[1:9])
+                    found[message_id] = StoredRow(Life(row[0]), *row[1:10])
         return found
 
     def lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]:
@@ -363,7 +365,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
                 values = {"topic": topic.uid, "bucket": bucket, "id": message_id}
                 row = connection.execute(_QUERIES["row"], values).fetchone()
                 if row is not None:
-                    stored = StoredRow(Life(row[0]), *row[1:9])
+                    stored = StoredRow(Life(row[0]), *row[1:10])
                     found[message_id] = (stored, _body(connection, row[-3:]))
         return found
 
@@ -454,7 +456,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
                 removed += run("purge_dropped", topic=topic, limit=limit - removed).rowcount
                 removed += len(run("forget_schedules", topic=topic).fetchall())
                 run("forget_topic", topic=topic)
-            return removed
+            return removed + run("forget_floors", before=now_ms - FLOOR_KEPT_MS).rowcount
 
     def watch(self) -> Watch:
         self.database.check_open()

@@ -242,10 +242,11 @@ RETURNING version + 1;
 -- Moves a message for its owner.
 UPDATE messages INDEXED BY messages_id SET
     ts = :to, due = :to, lock_consumer = NULL, lock_session = NULL, version = version + 1,
-    attempts = attempts + (lock_consumer IS NOT NULL)
+    attempts = attempts + (lock_consumer IS NOT NULL), expires = coalesce(:expires, expires)
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
     AND producer_group = :name AND (ts <= :now OR lock_consumer IS NULL)
     AND (:version = 0 OR version = :version)
+    AND coalesce(coalesce(:expires, expires) > max(:to, :now), TRUE)
 RETURNING version;
 
 -- name: redrive
@@ -281,7 +282,7 @@ RETURNING version + 1;
 
 -- name: row
 -- The columns of a row that the guards read, with its body.
-SELECT life, ts, producer_group, lock_consumer, version, due, lock_session, digest, early_cancel, body,
+SELECT life, ts, producer_group, lock_consumer, version, due, expires, lock_session, digest, early_cancel, body,
     apart, no
 FROM messages INDEXED BY messages_id
 WHERE topic = :topic AND bucket = :bucket AND id = :id
@@ -552,6 +553,7 @@ ON CONFLICT (name) DO UPDATE SET
     paused = excluded.paused, producer_group = excluded.producer_group, rule = excluded.rule,
     key = excluded.key, headers = excluded.headers, body = excluded.body
 WHERE NOT EXISTS (SELECT 1 FROM topics t WHERE t.uid = schedules.topic AND t.dropped_at IS NULL)
+    AND (schedules.topic <> 0 OR (excluded.next_ms <= schedules.next_ms) IS NOT TRUE)
 RETURNING name;
 
 -- name: replace_schedule
@@ -564,8 +566,15 @@ WHERE name = :name AND uid = :was_uid AND version = :was_version
 RETURNING name;
 
 -- name: remove_schedule
--- Deletes a schedule in a state.
-DELETE FROM schedules WHERE name = :name AND uid = :uid AND version = :version RETURNING name;
+-- Leaves of a schedule in a state the moment after which another of its name begins.
+UPDATE schedules SET
+    topic = 0, version = version + 1, next_ms = :floor, paused = 1, key = NULL, headers = NULL, body = NULL
+WHERE name = :name AND uid = :uid AND version = :version
+RETURNING name;
+
+-- name: schedule_floor
+-- The moment after which a schedule of a name begins.
+SELECT next_ms FROM schedules WHERE name = :name AND topic = 0;
 
 -- name: move_schedules
 -- Moves schedules of live topics to their next times.
@@ -602,3 +611,7 @@ WHERE paused = 0 AND next_ms > :after_ms ORDER BY next_ms LIMIT 1;
 -- name: forget_schedules
 -- Deletes the schedules of a dropped topic.
 DELETE FROM schedules INDEXED BY schedules_topic WHERE topic = :topic RETURNING name;
+
+-- name: forget_floors
+-- Deletes what is left of schedules that were deleted long ago.
+DELETE FROM schedules INDEXED BY schedules_topic WHERE topic = 0 AND next_ms <= :before;
