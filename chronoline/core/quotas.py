@@ -142,7 +142,7 @@ class GroupQuota:
 
     def _bucket_of(self, per_s: int, now_ms: int) -> TokenBucket:
         if self._bucket is None or self._per_s != per_s:
-            # What was used stays used. A full bucket of another quota is full.
+            # The use counts on: an unused quota that is raised or lowered stays unused.
             used = 0.0 if self._bucket is None else self._per_s - self._bucket.tokens(now_ms)
             self._bucket, self._per_s = TokenBucket(per_s, per_s), per_s
             self._bucket.take(min(used, per_s), now_ms)
