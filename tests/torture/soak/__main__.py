@@ -20,7 +20,7 @@ from tests.torture.soak.scene import PER_S
 
 def picture(events: Sequence[Event]) -> str:
     """The lateness over time, with a mark for each fault, as SVG."""
-    flow = [event for event in events if event.kind == FLOW]
+    flow = [event for event in events if event.kind == FLOW and event["who"] == "messages"]
     begun_ns = flow[0].mono_ns
     times = [(event.mono_ns - begun_ns) / 1e9 for event in flow]
     width_s = max(after - before for before, after in pairwise(times))
