@@ -98,13 +98,24 @@ class Load:
     async def _create_topics(self) -> None:
         """With quotas and limits that the load does not reach."""
         async with self._client("operator") as client:
-            quotas = {"group_waiting": 1_000_000, "group_creates_per_s": 20_000}
-            settings = TopicSettings(dedupe=_DEDUPE_S, default_lease=10, **quotas)
-            await client.create_topic(TOPIC, settings)
-            url = f"{self._receiver}/call"
-            limits = {"most_per_s": 1_000, "most_in_flight": 1_000}
-            settings = TopicSettings(dedupe=_DEDUPE_S, target=url, **limits)
-            await client.create_topic(TARGETED, settings)
+            await client.create_topic(
+                TOPIC,
+                TopicSettings(
+                    dedupe=_DEDUPE_S,
+                    default_lease=10,
+                    group_waiting=1_000_000,
+                    group_creates_per_s=20_000,
+                ),
+            )
+            await client.create_topic(
+                TARGETED,
+                TopicSettings(
+                    dedupe=_DEDUPE_S,
+                    target=f"{self._receiver}/call",
+                    most_per_s=1_000,
+                    most_in_flight=1_000,
+                ),
+            )
         await self._schedules.create()
         await self._work.create()
 

@@ -4,7 +4,7 @@ The brokers share a PostgreSQL and an etcd; one of them serves timers, too. 500 
 consumers and to a target, timers pop, schedules fire, work outlasts its leases, metrics are scraped and the
 console is followed, all with tokens. In a long run a pipe works on the same PostgreSQL.
 
-The first broker and the pipe run throughout: their faults are those of their servers, and a freeze. The second
+The first broker and the pipe run throughout: their faults are those of their servers, and a freeze. The other
 broker is killed. Each few seconds the memory, descriptors and threads of each process are recorded, the rows
 and the size of the store, and the lateness since the last sample.
 """
