@@ -256,7 +256,7 @@ class _Canvas:
     def _draw_mark(self, area: _Area, mark: Mark, *, is_named: bool) -> None:
         first, last = self._x(mark.first_s), self._x(mark.last_s)
         # A rectangle without a width is not drawn.
-        width, height = max(1.0, round(last - first, 1)), area.bottom - area.top
+        width, height = max(0.1, round(last - first, 1)), area.bottom - area.top
         self._add("rect", "fault", x=first, y=area.top, width=width, height=height)
         if is_named:
             x, anchor = (last, "end") if first > WIDTH / 2 else (first, "start")

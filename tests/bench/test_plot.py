@@ -74,7 +74,7 @@ def test_fault_is_marked_with_its_name(last_s: float) -> None:
     picture = draw(line, marks=(Mark(name="Kafka away", first_s=20, last_s=last_s),))
     (mark,) = (each for each in picture.iter(f"{SVG}rect") if each.get("class") == "fault")
     width = float(mark.get("width", "-1"))
-    assert width == pytest.approx(max(1, (last_s - 20) / 60 * (WIDTH - 96)), abs=0.2)
+    assert width == pytest.approx(max(0.1, (last_s - 20) / 60 * (WIDTH - 96)), abs=0.2)
     assert "Kafka away" in texts(picture)
 
 
