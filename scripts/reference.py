@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib
 import inspect
 import json
 import re
@@ -132,6 +133,8 @@ def settings() -> Iterator[str]:
         yield from (f"## {title}", "")
         yield "In a TOML file, or in the environment: "
         yield f"`name` is `{prefix}NAME`, `name` in `[table]` is `{prefix}TABLE__NAME`."
+        yield "Options override the environment, and the environment overrides the file."
+        yield "A table can be inline TOML, and an empty variable removes an optional setting."
         yield ""
         yield from table(("setting", "default", ""), fields(model, {}))
         for name, inner in model.tables.items():
@@ -323,38 +326,54 @@ def resolved(described: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any
 _RPC = re.compile(r"rpc (\w+)\((.+?)\) returns \((.+?)\);")
 _FIELD = re.compile(r"((?:optional |repeated )?[\w.<>, ]+?) (\w+) = (\d+);")
 _TYPE = re.compile(r"^ *(service|message|enum|oneof) (\w+) \{")
+_COLUMNS = {
+    "service": ("request", "takes", "returns", ""),
+    "message": ("field", "type", ""),
+    "enum": ("value", ""),
+}
 
 
 def grpc() -> Iterator[str]:
     yield from heading("gRPC", "The services and messages of the protocol.")
     yield from ("[The protocol](../protocol.md) says how they are used.", "")
     text = (ROOT / "chronoline" / "wire" / "v1" / "chronoline.proto").read_text("utf-8")
+    for title, said, names, rows in proto_types(text.partition("\npackage ")[2]):
+        yield from (f"## {title}", "", *([said, ""] if said else []))
+        yield from table(names, rows)
+
+
+ProtoType = tuple[str, str, tuple[str, ...], list[tuple[str, ...]]]
+"""Name, comment, names of the columns, and rows."""
+
+
+def proto_types(text: str) -> list[ProtoType]:
+    """Returns services, messages and enums; one that is nested comes after the message that has it."""
+    found: list[ProtoType] = []
+    open_types: list[ProtoType] = []
     comment: list[str] = []
-    rows: list[tuple[str, ...]] = []
-    names: tuple[str, ...] = ()
-    for line in text.partition("\npackage ")[2].splitlines():
+    for line in text.splitlines():
         if line.strip().startswith("//"):
             comment.append(line.strip().removeprefix("//").strip())
             continue
         said, comment = " ".join(comment), []
-        if (opened := _TYPE.match(line)) and opened[1] != "oneof":
-            yield from table(names, rows)
-            rows, names = (
-                [],
-                ("request", "takes", "returns", "")
-                if opened[1] == "service"
-                else ("field", "type", ""),
-            )
-            yield from (f"## {opened[2]}", "", *([said, ""] if said else []))
-        for call in _RPC.findall(line):
-            rows.append((code(call[0]), code(call[1]), code(call[2]), said))
-        if names[:1] == ("field",) or opened:
+        if opened := _TYPE.match(line):
+            if opened[1] == "oneof":
+                open_types.append(open_types[-1])
+            else:
+                name = ".".join([*(outer[0] for outer in open_types[-1:]), opened[2]])
+                open_types.append((name, said, _COLUMNS[opened[1]], []))
+                found.append(open_types[-1])
+        if open_types:
+            rows = open_types[-1][3]
+            rows += [(*map(code, call), said) for call in _RPC.findall(line)]
             inside = line.partition("{")[2] if opened else line
             rows += [
-                (code(each[1]), code(each[0].strip()), said * (not opened))
-                for each in _FIELD.findall(inside)
+                (code(name), *([code(kind.strip())] if kind.strip() else []), said * (not opened))
+                for kind, name, _ in _FIELD.findall(inside)
             ]
-    yield from table(names, rows)
+            if "}" in line:
+                open_types.pop()
+    return found
 
 
 # Spark
@@ -365,25 +384,33 @@ def spark() -> Iterator[str]:
         "Options for Spark",
         "The options of the DataFrame formats `chronoline` and `chronoline_log`.",
     )
-    yield from ("[Spark](../spark.md) explains them. Names are the same in any case.", "")
+    yield "[Spark](../spark.md) shows them at work. Names are the same in any case."
+    yield "A time has its zone, or is `now`, `+1h`, `-10m`; a duration is `250ms`, `90s`, `15m`, `1.5h`, `7d` or `2w`."
+    yield ""
     for module, title in _SPARK.items():
-        tree = ast.parse((ROOT / "chronoline" / "spark" / f"{module}.py").read_text("utf-8"))
+        name = f"chronoline.spark.{module}"
+        tree = ast.parse((ROOT / f"{name.replace('.', '/')}.py").read_text("utf-8"))
+        meanings = importlib.import_module(name).OPTIONS
+        found = {option: (kind, default) for option, kind, default in spark_options(tree)}
+        if found.keys() != meanings.keys():
+            raise ValueError(f"OPTIONS of {name} and the options that it reads differ")
+        rows = ((code(each), *found[each], meanings[each]) for each in meanings)
         yield from (f"## {title}", "")
-        yield from table(("option", "type", "default"), sorted(set(spark_options(tree))))
+        yield from table(("option", "type", "default", ""), rows)
 
 
 def spark_options(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
+    """Yields name, type and default of each option that a module reads."""
     for call in ast.walk(tree):
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args):
+        if not isinstance(call, ast.Call) or not call.args:
             continue
-        if getattr(call.func.value, "id", "") != "options" or call.func.attr in (
-            "finish",
-            "problem",
-        ):
-            continue
-        name, *rest = call.args
-        if isinstance(name, ast.Constant):
-            yield code(name.value), *kind_of(call.func.attr, rest)
+        called = call.func
+        if isinstance(called, ast.Name) and called.id == "_offsets":
+            yield ast.literal_eval(call.args[1]), "text", ""
+        if isinstance(called, ast.Attribute) and getattr(called.value, "id", "") == "options":
+            name, *rest = call.args
+            if called.attr not in ("finish", "problem") and isinstance(name, ast.Constant):
+                yield str(name.value), *kind_of(called.attr, rest)
 
 
 def kind_of(kind: str, rest: list[ast.expr]) -> tuple[str, str]:

@@ -507,7 +507,7 @@ class Loader:
                 await self._rest(closure.type)
                 continue
             self._deal_if_due(now_ms)
-            if self._limits.has_to_look:
+            if self._limits.has_to_look(self.topic):
                 await self._look_for_leases(now_ms)
                 continue
             room = self._limits.room(self.topic, self._subscriptions.values(), now_ms)
@@ -525,7 +525,7 @@ class Loader:
 
     async def _look_for_leases(self, now_ms: int) -> None:
         try:
-            await self._limits.look(self.topic, self.subscriptions, now_ms)
+            await self._limits.look(self.topic, lambda: self.subscriptions, now_ms)
         except TopicNotFound:
             self.topic_deleted()
             await self._to_reserve.sleep(None)

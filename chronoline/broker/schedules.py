@@ -77,8 +77,9 @@ class Schedules:
             before = await self._find(given.name)
             if before is not None and replacing:
                 check(before, (await self._topics.get(before.topic_uid)).name)
+            floor_ms = 0 if before is not None else await self._floor_ms(given.name)
             new, cancel = await asyncio.to_thread(
-                _decided, given, before, self._access.clock.now_ms()
+                _decided, given, before, floor_ms, self._access.clock.now_ms()
             )
             if before is not None and before.says_the_same(new):
                 return before
@@ -127,10 +128,14 @@ class Schedules:
                 return False
             check(before, (await self._topics.get(before.topic_uid)).name)
             now_ms = self._access.clock.now_ms()
-            cancel: list[str] = []
+            cancel: list[int] = []
             if not before.problem and not before.paused:
                 cancel = created_ahead(before, readable_times(before), now_ms)
-            if await self._delete(before, cancel, now_ms):
+            until_ms = changes_from(now_ms)
+            if before.paused and before.next_ms is not None:
+                # The pause has left what comes before, by a clock that may be ahead of ours.
+                until_ms = max(until_ms, min(before.next_ms - 1, changes_from(until_ms)))
+            if await self._delete(before, cancel, until_ms, now_ms):
                 return True
         raise _busy(name)
 
@@ -179,8 +184,11 @@ class Schedules:
     async def _find(self, name: str) -> Schedule | None:
         return await self._access.call("schedule", lambda store: store.find_schedule(name))
 
+    async def _floor_ms(self, name: str) -> int:
+        return await self._access.call("schedule", lambda store: store.schedule_floor_ms(name))
+
     async def _put(
-        self, new: Schedule, before: Schedule | None, cancel: list[str]
+        self, new: Schedule, before: Schedule | None, cancel: list[int]
     ) -> Schedule | None:
         now_ms = self._access.clock.now_ms()
         stored = await self._access.call(
@@ -191,19 +199,25 @@ class Schedules:
         self._occurrences.changed()
         return stored
 
-    async def _delete(self, before: Schedule, cancel: list[str], now_ms: int) -> bool:
+    async def _delete(
+        self, before: Schedule, cancel: list[int], until_ms: int, now_ms: int
+    ) -> bool:
         return await self._access.call(
             "delete_schedule",
-            lambda store: store.delete_schedule(before, cancel=cancel, now_ms=now_ms),
+            lambda store: store.delete_schedule(
+                before, cancel=cancel, until_ms=until_ms, now_ms=now_ms
+            ),
             changes=True,
         )
 
 
-def _decided(given: Schedule, before: Schedule | None, now_ms: int) -> tuple[Schedule, list[str]]:
-    """The schedule to write, and the ids of the occurrences to take back."""
+def _decided(
+    given: Schedule, before: Schedule | None, floor_ms: int, now_ms: int
+) -> tuple[Schedule, list[int]]:
+    """The schedule to write, and the times of the occurrences to take back."""
     new = replace(given, made_ms=now_ms, paused=False)
-    from_ms = now_ms
-    cancel: list[str] = []
+    from_ms = max(now_ms, floor_ms)
+    cancel: list[int] = []
     if before is not None:
         new = replace(new, paused=before.paused)
         if before.recurrence == given.recurrence and not before.problem:

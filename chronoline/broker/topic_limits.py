@@ -5,12 +5,13 @@ time, since they can change while the topic runs; without limits that is all tha
 
 In flight are the messages under a live lease that this broker granted: reserved ones, those at its
 consumers, and *abandoned* ones, whose consumer has left before it settled them. A broker whose consumers
-have all buckets looks the abandoned leases up once, so that those of an earlier run count too.
+have all buckets looks the abandoned leases up when the limit is set or the last other consumer has left, so
+that those count too which were granted before, in an earlier run or by another broker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
@@ -40,6 +41,8 @@ class TopicLimits:
         self._has_looked = False
         # The ends of leases whose consumer has left, by id.
         self._abandoned: dict[str, int] = {}
+        # While it looks for leases: those that end.
+        self._ended: set[str] | None = None
         self._held = self._away = 0
         self._closed_by: LimitType | None = None
         self._closed_ms = 0
@@ -49,12 +52,16 @@ class TopicLimits:
         buckets = topic.settings.buckets
         own = sum(stop - start for start, stop in ranges)
         self._has_all = own >= buckets
+        self._has_looked &= self._has_all
         self._part = min(1.0, max(own, 1) / buckets)
 
     def _limits(self, topic: Topic) -> DeliveryLimits | None:
         settings = topic.settings
-        if settings.most_per_s is None and settings.most_in_flight is None:
-            return None
+        if settings.most_in_flight is None:
+            self._has_looked = False
+            self._abandoned.clear()
+            if settings.most_per_s is None:
+                return None
         return DeliveryLimits(settings.most_per_s, settings.most_in_flight).part(self._part)
 
     def _throttle_of(self, topic: Topic, now_ms: int) -> Throttle | None:
@@ -137,31 +144,42 @@ class TopicLimits:
 
     def changed(self, change: Change, outcome: Outcome) -> bool:
         """A lease was changed whose consumer is not subscribed here. Whether there is more room by that."""
-        if change.id not in self._abandoned:
-            return False
         if change.operation in EXTENSIONS:
-            if outcome.done:
+            if outcome.done and change.id in self._abandoned:
                 self._abandoned[change.id] = outcome.at
         elif outcome.done or outcome.refusal in LEASE_IS_OVER:
-            del self._abandoned[change.id]
-            return True
+            if self._ended is not None:
+                self._ended.add(change.id)
+            return self._abandoned.pop(change.id, None) is not None
         return False
 
-    @property
-    def has_to_look(self) -> bool:
-        """Whether leases of earlier runs may live that have to be counted."""
-        return self._has_all and not self._has_looked
+    def has_to_look(self, topic: Topic) -> bool:
+        """Whether leases may live that have to be counted and that it does not know."""
+        limited = topic.settings.most_in_flight is not None
+        return limited and self._has_all and not self._has_looked
 
-    async def look(self, topic: Topic, subscriptions: Sequence[Subscription], now_ms: int) -> None:
+    async def look(
+        self, topic: Topic, subscriptions: Callable[[], Sequence[Subscription]], now_ms: int
+    ) -> None:
         """Finds the live leases that no consumer here holds. Raises `ChronolineError`."""
-        if topic.settings.most_in_flight is not None:
+        here = _leased_to(subscriptions())
+        self._ended = here
+        try:
             found = await self._access.call(
                 "held", lambda store: _live_leases(store, topic.uid, now_ms), topic=topic.name
             )
-            here = {id for each in subscriptions for id in each.outstanding}
-            here.update(lease.id for each in subscriptions for lease in each.agenda.leases())
-            self._abandoned.update((id, ts) for id, ts in found.items() if id not in here)
+        finally:
+            self._ended = None
+        here |= _leased_to(subscriptions())
+        self._abandoned.update((id, ts) for id, ts in found.items() if id not in here)
         self._has_looked = True
+
+
+def _leased_to(subscriptions: Sequence[Subscription]) -> set[str]:
+    """The ids of the messages that are leased to these consumers."""
+    found = {id for each in subscriptions for id in each.outstanding}
+    found.update(lease.id for each in subscriptions for lease in each.agenda.leases())
+    return found
 
 
 def _live_leases(store: Store, topic_uid: int, now_ms: int) -> dict[str, int]:

@@ -108,6 +108,7 @@ class Console:
         self._traffic.end()
 
     async def stop(self) -> None:
+        self._overview.stop()
         self._topics.stop()
         self._pipes.stop()
         await self._logs.stop()

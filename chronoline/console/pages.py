@@ -25,6 +25,7 @@ from chronoline.broker.principals import Principal
 from chronoline.console.sessions import BrowserSession, BrowserSessions
 from chronoline.console.traffic import Traffic
 from chronoline.core.errors import ChronolineError, OutcomeUnknown
+from chronoline.core.lateness import show_bound, show_lateness
 from chronoline.core.rights import RightKind
 from chronoline.core.topic import Topic
 from chronoline.runtime.timestamps import show_moment
@@ -88,7 +89,10 @@ class Pages:
             lstrip_blocks=True,
         )
         environment.filters |= {
+            "bound": show_bound,
+            "lateness": show_lateness,
             "moment": show_moment,
+            "time": show_time,
             "number": show_number,
             "duration": show_duration,
             "segment": segment,
@@ -273,6 +277,16 @@ def segment(text: str) -> str:
 
 def show_number(number: float) -> str:
     return f"{number:,.0f}" if number == int(number) else f"{number:,.1f}"
+
+
+def show_time(moment_ms: int) -> str:
+    """A moment as all pages and charts show it: 2026-01-31 12:00:00.000 UTC."""
+    return show_moment(moment_ms).replace("T", " ").replace("Z", " UTC")
+
+
+def time_given(text: str) -> str:
+    """A moment that a visitor gives, also in the form in which it is shown."""
+    return text.strip().replace(" UTC", "Z")
 
 
 def show_duration(duration_ms: float) -> str:

@@ -34,6 +34,8 @@ AHEAD_MS = 60_000
 """Occurrences are created at most this long before they are due."""
 MISSED_AFTER_MS = 1_000
 """An occurrence that was not created by this time after its moment was missed."""
+NO_TOPIC = 0
+"""The topic of a deleted schedule, whose row is kept for a while: see `stores.schedules`."""
 _FIRST_LOOK_BACK_MS = 120_000
 _LOOK_BACK_GROWTH = 4
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -258,15 +260,15 @@ def changes_from(now_ms: int) -> int:
     return now_ms + CLOCK_BOUND_MS
 
 
-def created_ahead(schedule: Schedule, times: Times, now_ms: int) -> list[str]:
-    """The ids of the occurrences that were created and that a change now takes back."""
+def created_ahead(schedule: Schedule, times: Times, now_ms: int) -> list[int]:
+    """The times of the occurrences that were created and that a change now takes back."""
     from_ms = changes_from(now_ms)
     upto_ms = from_ms + AHEAD_MS + CLOCK_BOUND_MS
     if schedule.next_ms is not None:
         upto_ms = min(upto_ms, schedule.next_ms - 1)
-    found: list[str] = []
+    found: list[int] = []
     next_ms = times(from_ms)
     while next_ms is not None and next_ms <= upto_ms:
-        found.append(occurrence_id(schedule.name, next_ms))
+        found.append(next_ms)
         next_ms = times(next_ms)
     return found

@@ -99,7 +99,8 @@ class PlaceTable(SettingsTable):
     """A log: the string that `chronoline log init` printed, or a folder. Set either this or `kafka`."""
     kafka: dict[str, Value] | None = Field(default=None, repr=False)
     """Kafka: `bootstrap.servers` (text with commas, or a list), and any other property of its Java
-    client. They are translated for librdkafka; one that cannot be translated is refused at the start."""
+    client. They are translated for librdkafka; one that cannot be translated is refused at the start. In
+    the environment single underscores stand for dots: …__KAFKA__SASL_JAAS_CONFIG is `sasl.jaas.config`."""
     producer: dict[str, Value] = Field(default_factory=dict, repr=False)
     """Properties of librdkafka, for reading and publishing; they override `kafka`, and an empty one
     removes a property."""

@@ -20,6 +20,21 @@ _LOG_EXAMPLE = "file:///var/lib/chronoline/log"
 _SPARK_OWN = ("checkpointLocation", "queryName")
 """Options that Spark itself adds to those of a stream."""
 
+OPTIONS = {
+    "log": "The string that names the log, as `chronoline log init` prints it.",
+    "topic": "The topic to read or to append to.",
+    "startingOffsets": "Where to start: `earliest`, `latest`, or the next sequence of each partition such as"
+    ' `{"0": 17, "1": -2}`, in which -2 is earliest and -1 latest. By default `earliest` for a batch, `latest`'
+    " for a stream. A stream with a checkpoint continues from it.",
+    "endingOffsets": "Where a batch ends, in the same form; exclusive. By default `latest`.",
+    "partitions": "The partitions to read, such as `0,2`. By default all.",
+    "maxOffsetsPerTrigger": "The most events in a micro-batch, shared by backlog. By default all.",
+    "maxRecordsPerPartition": "About the most events of one task; a larger partition is split.",
+    "failOnDataLoss": "Fails if retention has deleted events of the range, or if a repeated batch has another"
+    " number of rows. `false` continues with a warning.",
+}
+"""The meaning of each option, for the reference."""
+
 Offsets = int | Mapping[int, int]
 """`EARLIEST` or `LATEST` for all partitions, or for each its next sequence, or one of the two."""
 

@@ -41,6 +41,25 @@ _HOUR_MS = 60 * _MINUTE_MS
 _RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 _STAMP = pa.timestamp("ms", tz="UTC")
 
+OPTIONS = {
+    "store": "The URL of the store.",
+    "topic": "The topic, which is a timeline.",
+    "view": "`messages`, `forecast` (the future load), or `dead` (the dead letters).",
+    "buckets": "The buckets to read, such as `0-31` or `0-7,16-23`; the last one is included. By default all.",
+    "from": "The start of the forecast, by default `now`.",
+    "to": "The end of the forecast, by default `+1h`.",
+    "step": "The length of a row of the forecast, by default `1m`.",
+    "start": "Messages with a `ts` at or after this time: the due time, or the end of the lease.",
+    "end": "Messages with a `ts` before this time.",
+    "dueFrom": "Messages that are due at or after this time.",
+    "dueTo": "Messages that are due before this time.",
+    "id": "One message.",
+    "status": "Some of `available`, `processing`, `waiting`, with commas. By default all.",
+    "partitions": "The number of tasks, by default the cluster's cores, at least 2. Without `register` the"
+    " driver's cores are counted.",
+}
+"""The meaning of each option, for the reference."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineTarget:

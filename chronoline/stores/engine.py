@@ -34,6 +34,8 @@ from chronoline.stores.stripes import Cell
 
 Connection = TypeVar("Connection")
 Answer = TypeVar("Answer")
+FLOOR_KEPT_MS = 60_000
+"""The floor of a removed schedule is kept this long: no broker takes longer to make a schedule."""
 Key = tuple[int, str]
 """The place of a row in its topic: bucket and id."""
 NewRows = Sequence[tuple[int, NewMessage]]
@@ -402,14 +404,26 @@ class Engine(Protocol[Connection]):
     # Schedules
 
     def insert_schedule(self, connection: Connection | None, schedule: Schedule) -> bool:
-        """False if a schedule whose topic lives has its name, or its own topic was deleted."""
+        """False if a schedule whose topic lives has its name, or its own topic was deleted.
+
+        A removed one keeps its name from schedules with a `next_ms` up to its floor.
+        """
 
     def replace_schedule(
         self, connection: Connection | None, schedule: Schedule, instead_of: Schedule
     ) -> bool:
         """False unless `instead_of` is the state of the row, or if the topic was deleted."""
 
-    def remove_schedule(self, connection: Connection | None, schedule: Schedule) -> bool: ...
+    def remove_schedule(
+        self, connection: Connection | None, schedule: Schedule, floor_ms: int
+    ) -> bool:
+        """Turns the row into one of `NO_TOPIC`, which has the next version and `floor_ms` as its `next_ms`.
+
+        `purge` deletes it `FLOOR_KEPT_MS` after its floor.
+        """
+
+    def schedule_floor_ms(self, name: str) -> int:
+        """The floor of a removed schedule, or 0."""
 
     def move_schedules(
         self, connection: Connection | None, moves: Sequence[ScheduleMove]

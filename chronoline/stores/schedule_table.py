@@ -8,11 +8,13 @@ from typing import Any
 
 from chronoline.core.change import Change, check_batch_size
 from chronoline.core.errors import InvalidInput, TopicNotFound
-from chronoline.core.ids import UID_ENTROPY_BYTES, make_topic_uid
+from chronoline.core.ids import UID_ENTROPY_BYTES, bucket_of, make_topic_uid
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Refusal
 from chronoline.core.permissions import Operation
-from chronoline.core.schedule import Schedule, check_schedule
+from chronoline.core.schedule import Schedule, check_schedule, occurrence_id
+from chronoline.core.status import Life
+from chronoline.core.topic import Topic
 from chronoline.stores.checks import check_batch, check_time
 from chronoline.stores.contract import Notice
 from chronoline.stores.engine import Engine, ScheduleMove
@@ -41,7 +43,7 @@ class ScheduleTable:
         self._cancelled_in = cancelled_in
 
     def put(
-        self, schedule: Schedule, instead_of: Schedule | None, cancel: Sequence[str], now_ms: int
+        self, schedule: Schedule, instead_of: Schedule | None, cancel: Sequence[int], now_ms: int
     ) -> Schedule | None:
         check_batch(cancel, now_ms)
         check_schedule(schedule)
@@ -69,13 +71,16 @@ class ScheduleTable:
 
         return transact(self._engine, self._topics, work, always=[_CHANGED])
 
-    def delete(self, schedule: Schedule, cancel: Sequence[str], now_ms: int) -> bool:
+    def delete(self, schedule: Schedule, cancel: Sequence[int], until_ms: int, now_ms: int) -> bool:
         check_batch(cancel, now_ms)
+        check_time("until_ms", until_ms)
 
         def work(writer: Writer) -> bool:
-            done = self._engine.remove_schedule(writer.connection, schedule)
-            if done:
-                self._cancel(writer, schedule, cancel, now_ms)
+            # The row first: it is the lock of the schedule, for a step too.
+            done = self._engine.remove_schedule(writer.connection, schedule, until_ms)
+            if done and (held := self._cancel(writer, schedule, cancel, now_ms)):
+                removed = replace(schedule, version=schedule.version + 1)
+                self._engine.remove_schedule(writer.connection, removed, max(until_ms, *held))
             return done
 
         return transact(self._engine, self._topics, work)
@@ -115,23 +120,36 @@ class ScheduleTable:
         """Creates messages, also in the place of what an earlier life of a schedule left."""
         topic = self._topics.known(uid, writer.connection)
         outcomes = writer.create(topic, messages, replace=False, now_ms=now_ms)
-        left = [
-            new
-            for new, outcome in zip(messages, outcomes, strict=True)
-            if outcome.refusal is Refusal.EXISTS
-        ]
+        taken = {each.id for each in outcomes if each.refusal is Refusal.EXISTS}
+        acked = self._acked(writer, topic, taken) if taken else set()
+        left = [new for new in messages if new.id in taken - acked]
         if left:
             outcomes += writer.create(topic, left, replace=True, now_ms=now_ms)
         return [each.id for each in outcomes if each.done]
 
-    def _cancel(self, writer: Writer, schedule: Schedule, ids: Sequence[str], now_ms: int) -> None:
-        if not ids:
-            return
+    def _acked(self, writer: Writer, topic: Topic, ids: set[str]) -> set[str]:
+        """Picks the ids whose marks tell that a consumer acked the message."""
+        keys = [(bucket_of(each, topic.settings.buckets), each) for each in sorted(ids)]
+        rows = self._engine.rows(writer.connection, topic, keys)
+        return {
+            each
+            for each, row in rows.items()
+            if row.life is Life.GONE and row.lock_consumer is not None
+        }
+
+    def _cancel(
+        self, writer: Writer, schedule: Schedule, times_ms: Sequence[int], now_ms: int
+    ) -> list[int]:
+        """Cancels occurrences. Answers the times of those that are leased."""
+        if not times_ms:
+            return []
         try:
             topic = self._topics.get(schedule.topic_uid, writer.connection)
         except TopicNotFound:  # and its messages are gone with it
-            return
+            return []
+        ids = {occurrence_id(schedule.name, each): each for each in times_ms}
         changes = [Change(Operation.CANCEL, each, schedule.producer_group) for each in ids]
         if not topic.settings.dedupe_ms:
             self._cancelled_in(topic.uid)
-        writer.change_some(Operation.CANCEL, topic, changes, now_ms)
+        outcomes = writer.change(Operation.CANCEL, topic, changes, again=False, now_ms=now_ms)
+        return [ids[each.id] for each in outcomes if each.refusal is Refusal.LEASED]

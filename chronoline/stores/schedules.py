@@ -4,6 +4,9 @@ A schedule is a row, found by its name. `uid` and `version` name its state: each
 it has seen, and is refused if another write was faster. Occurrences are created in the transaction that moves
 the row's `next_ms` behind them. So each is created once, whichever brokers work and wherever one dies; and a
 schedule that is paused, changed or deleted takes back in the same transaction what was created ahead.
+
+The row of a deleted schedule stays for a minute, without a topic. Its `next_ms` is the moment up to which
+occurrences may have been delivered; a new schedule of the name begins after it.
 """
 
 from __future__ import annotations
@@ -50,25 +53,31 @@ class ScheduleStore(ABC):
         schedule: Schedule,
         *,
         instead_of: Schedule | None = None,
-        cancel: Sequence[str] = (),
+        cancel: Sequence[int] = (),
         now_ms: int,
     ) -> Schedule | None:
         """Creates a schedule, or puts it in the place of one of its name, and answers it as it is stored.
 
-        Guard: the name is free, or `instead_of` is the state of the schedule; else it answers None. The name
-        of a schedule whose topic was deleted is free. In the same transaction it cancels waiting messages of
-        `instead_of`: by id, on its topic, of its producer group. Messages that are leased stay.
+        Guard: the name is free and `next_ms` is later than `schedule_floor_ms`, or `instead_of` is the state
+        of the schedule; else it answers None. The name of a schedule whose topic was deleted is free. In the
+        same transaction it cancels the waiting occurrences of `instead_of` of the times `cancel`, on its
+        topic, of its producer group. Messages that are leased stay.
         Raises `TopicNotFound` if the topic of the new schedule was deleted.
         """
 
     @abstractmethod
     def delete_schedule(
-        self, schedule: Schedule, *, cancel: Sequence[str] = (), now_ms: int
+        self, schedule: Schedule, *, cancel: Sequence[int] = (), until_ms: int = 0, now_ms: int
     ) -> bool:
         """Deletes a schedule in this state, and cancels messages as `put_schedule` does.
 
-        False if the schedule has another state, or was deleted.
+        No later schedule of this name has an occurrence up to `until_ms`, nor up to the last of `cancel` that
+        a consumer holds. False if the schedule has another state, or was deleted.
         """
+
+    @abstractmethod
+    def schedule_floor_ms(self, name: str) -> int:
+        """The moment after which a new schedule of this name begins; 0 if none was deleted lately."""
 
     @abstractmethod
     def find_schedule(self, name: str) -> Schedule | None:
@@ -100,6 +109,6 @@ class ScheduleStore(ABC):
         A step is made if the schedule has the state that was read, is not paused and its topic lives. An
         occurrence replaces a message or a mark that has its id, under the guards of `create` with
         `if_exists="replace"`: no time is created twice of one life, so these are left from an earlier one,
-        which cancelled them. Where the guards do not hold, it is passed over. Each schedule at most once, and
-        at most 10,000 occurrences in all.
+        which cancelled them. Where the guards do not hold, or the mark is that of an ack, it is passed over.
+        Each schedule at most once, and at most 10,000 occurrences in all.
         """

@@ -232,9 +232,14 @@ class SqlEngine(Engine[Connection]):
             self._write("replace_schedule", _schedule_values(schedule) | values, connection)
         )
 
-    def remove_schedule(self, connection: Connection | None, schedule: Schedule) -> bool:
-        values = {"name": schedule.name, "uid": schedule.uid, "version": schedule.version}
-        return bool(self._write("remove_schedule", values, connection))
+    def remove_schedule(
+        self, connection: Connection | None, schedule: Schedule, floor_ms: int
+    ) -> bool:
+        state = {"name": schedule.name, "uid": schedule.uid, "version": schedule.version}
+        return bool(self._write("remove_schedule", state | {"floor": floor_ms}, connection))
+
+    def schedule_floor_ms(self, name: str) -> int:
+        return next((floor for (floor,) in self._read("schedule_floor", {"name": name})), 0)
 
     def move_schedules(
         self, connection: Connection | None, moves: Sequence[ScheduleMove]

@@ -673,15 +673,19 @@ class Timeline(Store):
         schedule: Schedule,
         *,
         instead_of: Schedule | None = None,
-        cancel: Sequence[str] = (),
+        cancel: Sequence[int] = (),
         now_ms: int,
     ) -> Schedule | None:
         return self._schedules.put(schedule, instead_of, cancel, now_ms)
 
     def delete_schedule(
-        self, schedule: Schedule, *, cancel: Sequence[str] = (), now_ms: int
+        self, schedule: Schedule, *, cancel: Sequence[int] = (), until_ms: int = 0, now_ms: int
     ) -> bool:
-        return self._schedules.delete(schedule, cancel, now_ms)
+        return self._schedules.delete(schedule, cancel, until_ms, now_ms)
+
+    def schedule_floor_ms(self, name: str) -> int:
+        check_name("schedule", name)
+        return self.engine.schedule_floor_ms(name)
 
     def find_schedule(self, name: str) -> Schedule | None:
         check_name("schedule", name)

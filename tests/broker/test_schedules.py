@@ -136,6 +136,22 @@ def test_pause_and_deletion_take_back_and_resume_goes_on() -> None:
     asyncio.run(play())
 
 
+def test_a_schedule_deleted_and_made_again_repeats_nothing() -> None:
+    async def play() -> None:
+        async with scene() as at:
+            create = at.client.create_schedule
+            await at.after_round(lambda: create("tick", "t", cron="* * * * * *"))
+            assert await at.client.delete_schedule("tick")
+            floor_ms = at.store.schedule_floor_ms("tick")
+            left = await at.waiting("t")
+            assert all(each * 1000 <= floor_ms for each in seconds_of(left))
+            await at.client.cancel_many("t", left)
+            await at.after_round(lambda: create("tick", "t", cron="* * * * * *"))
+            assert all(each * 1000 > floor_ms for each in seconds_of(await at.waiting("t")))
+
+    asyncio.run(play())
+
+
 def test_a_change_reaches_what_was_created_ahead() -> None:
     async def play() -> None:
         async with scene() as at:

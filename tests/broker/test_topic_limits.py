@@ -165,6 +165,31 @@ def test_leases_of_a_consumer_that_has_left_are_in_flight(tmp_path: Path) -> Non
     run_scene(scene)
 
 
+def test_a_limit_set_later_counts_older_leases(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with running(tmp_path) as it, it.client() as client:
+            await client.create_topic("t")
+            gone: list[AsyncLease] = []
+            stays: list[AsyncLease] = []
+            async with consuming(it, "stays", stays, acks=False):
+                async with consuming(it, "gone", gone, acks=False):
+                    await until(
+                        lambda: len([each for each in it.subscriptions if each.ranges]) == 2
+                    )
+                    await client.send_many("t", messages(20))
+                    await until(lambda: len(gone) + len(stays) == 20)
+                await until(lambda: len(it.subscriptions) == 1)
+                assert gone, "each consumer gets its part"
+                await client.change_topic("t", most_in_flight=20)
+                await client.send("t", b"x", id="one more")
+                await until(lambda: throttled(it, "in_flight") > 0)
+                assert (await client.count("t")).processing == 20
+                await stays[0].ack()
+                await until(lambda: len(gone) + len(stays) == 21)
+
+    run_scene(scene)
+
+
 def test_lapsed_leases_are_not_in_flight(tmp_path: Path) -> None:
     async def scene() -> None:
         async with running(tmp_path) as it, it.client() as client:

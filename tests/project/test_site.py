@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts import lateness_picture
+
 ROOT = Path(__file__).parents[2]
 LOADED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=\"((?:https?:)?//[^\"]+)\"")
 
@@ -50,6 +52,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_pages_load_nothing_from_other_sites(site: Path) -> None:
     assert list(loaded_from_elsewhere(site)) == []
+
+
+def test_picture_of_lateness_has_the_figures_of_the_page() -> None:
+    page = (lateness_picture.DOCS / "benchmarks.md").read_text("utf-8")
+    drawn = lateness_picture.picture(lateness_picture.figures(page))
+    assert lateness_picture.TARGET.read_text("utf-8") == drawn, "python -m scripts.lateness_picture"
 
 
 def test_linked_files_of_the_repository_are_pages(site: Path) -> None:

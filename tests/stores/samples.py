@@ -75,7 +75,9 @@ _SCHEDULE = {
 _SCHEDULES: dict[str, dict[str, Any]] = {
     "insert_schedule": _SCHEDULE,
     "replace_schedule": _SCHEDULE | {"was_uid": 7, "was_version": 1},
-    "remove_schedule": {"name": "s7", "uid": 7, "version": 1},
+    "remove_schedule": {"name": "s7", "uid": 7, "version": 1, "floor": NOW},
+    "schedule_floor": {"name": "s7"},
+    "forget_floors": {"before": NOW},
     "move_schedules": {"moves": json.dumps([["s7", 7, 1, NOW], ["s8", 8, 1, None]])},
     "schedule_named": {"name": "s7"},
     "schedules": {"topic": None, "after": "s", "limit": 100},

@@ -17,6 +17,7 @@ from chronoline.core.schedule import (
     occurrence_id,
 )
 from chronoline.stores.contract import Store
+from chronoline.stores.engine import FLOOR_KEPT_MS
 from chronoline.stores.schedules import SchedulePlace, ScheduleStep, Stepped
 from tests.stores.line import NOW, Line, MakeLine
 
@@ -161,8 +162,7 @@ def test_a_pause_takes_back_what_was_created_ahead(
     )
     seen = other_store.find_schedule("report")
     assert seen is not None
-    ids = [occurrence_id("report", each) for each in ahead]
-    paused = put(other_store, replace(seen, paused=True), instead_of=seen, cancel=ids)
+    paused = put(other_store, replace(seen, paused=True), instead_of=seen, cancel=ahead)
     assert on_timeline(store, line, *ahead) == {NOW + 1_000}  # leased, so it stays
     assert not step(store, paused, NOW + 3_000).done
     assert store.due_schedules(NOW + DAY_MS, limit=10) == []
@@ -185,12 +185,58 @@ def test_cancelled_occurrences_can_be_created_again_but_not_leased_ones(
     )
     seen = store.find_schedule("report")
     assert seen is not None
-    ids = [occurrence_id("report", each) for each in ahead]
-    resumed = put(store, replace(seen, body=b"new"), instead_of=seen, cancel=ids)
+    resumed = put(store, replace(seen, body=b"new"), instead_of=seen, cancel=ahead)
     assert step(store, resumed, *ahead) == Stepped(True, 1)
     assert on_timeline(store, line, *ahead) == set(ahead)
-    leased = store.lookup(line.topic.uid, ids[:1])[ids[0]]
+    (leased,) = store.lookup(line.topic.uid, [occurrence_id("report", NOW + 1_000)]).values()
     assert leased.lock_consumer == "c"
+
+
+def test_an_acked_occurrence_is_not_created_again(store: Store, line: Line) -> None:
+    step(store, put(store, schedule(line)), NOW)
+    assert line.ack(line.take()) == ["done"]
+    seen = store.find_schedule("report")
+    assert seen is not None
+    changed = put(store, replace(seen, body=b"new"), instead_of=seen)
+    assert step(store, changed, NOW, NOW + 1_000) == Stepped(True, 1)
+    assert on_timeline(store, line, NOW, NOW + 1_000) == {NOW + 1_000}
+
+
+def test_a_deleted_schedule_made_again_begins_behind_what_may_have_been_delivered(
+    store: Store, other_store: Store, line: Line
+) -> None:
+    seen = put(store, schedule(line))
+    assert store.schedule_floor_ms("report") == 0
+    assert store.delete_schedule(seen, until_ms=NOW + 1_000, now_ms=NOW)
+    assert other_store.schedule_floor_ms("report") == NOW + 1_000
+    assert other_store.put_schedule(schedule(line), now_ms=NOW) is None
+    made = put(other_store, schedule(line, next_ms=NOW + 1_001))
+    assert (made.uid != seen.uid, made.version) == (True, 1)
+    assert store.find_schedule("report") == made
+    assert store.schedule_floor_ms("report") == 0
+
+
+def test_a_deleted_schedule_made_again_begins_behind_what_a_consumer_holds(
+    store: Store, line: Line
+) -> None:
+    ahead = (NOW + 2_000, NOW + 3_000, NOW + 4_000)
+    step(store, put(store, schedule(line)), *ahead)
+    line.reserve(ahead_ms=2_000)
+    seen = store.find_schedule("report")
+    assert seen is not None
+    assert store.delete_schedule(seen, cancel=ahead, until_ms=NOW + 1_000, now_ms=NOW)
+    assert store.schedule_floor_ms("report") == NOW + 2_000
+    assert on_timeline(store, line, *ahead) == {NOW + 2_000}
+
+
+def test_what_is_left_of_a_deleted_schedule_is_purged(store: Store, line: Line) -> None:
+    assert store.delete_schedule(put(store, schedule(line)), until_ms=NOW, now_ms=NOW)
+    assert store.due_schedules(NOW + DAY_MS, limit=10) == []
+    assert store.list_schedules(limit=10) == []
+    store.purge(now_ms=NOW + FLOOR_KEPT_MS - 1)
+    assert store.schedule_floor_ms("report") == NOW
+    store.purge(now_ms=NOW + FLOOR_KEPT_MS)
+    assert store.schedule_floor_ms("report") == 0
 
 
 def test_a_message_of_another_group_is_not_replaced(store: Store, line: Line) -> None:
@@ -205,7 +251,7 @@ def test_deletion_takes_back_what_was_created_ahead(store: Store, line: Line) ->
     step(store, put(store, schedule(line)), NOW + 1_000)
     seen = store.find_schedule("report")
     assert seen is not None
-    assert store.delete_schedule(seen, cancel=[occurrence_id("report", NOW + 1_000)], now_ms=NOW)
+    assert store.delete_schedule(seen, cancel=[NOW + 1_000], now_ms=NOW)
     assert on_timeline(store, line, NOW + 1_000) == set()
 
 
@@ -218,7 +264,7 @@ def test_a_schedule_moves_to_another_topic(store: Store, line: Line, make_line: 
         store,
         replace(seen, topic_uid=other.topic.uid),
         instead_of=seen,
-        cancel=[occurrence_id("report", NOW + 1_000)],
+        cancel=[NOW + 1_000],
     )
     step(store, moved, NOW + 1_000)
     assert on_timeline(store, line, NOW + 1_000) == set()
@@ -287,13 +333,13 @@ def test_of_several_at_once_one_makes_the_step(
 def test_a_pause_beside_a_step_leaves_nothing_behind(
     store: Store, other_store: Store, line: Line
 ) -> None:
-    ids = [occurrence_id("report", NOW + 1_000)]
+    ahead = [NOW + 1_000]
     with ThreadPoolExecutor(2) as threads:
         for _ in range(10):
             seen = put(store, schedule(line))
             stepping = threads.submit(step, other_store, seen, NOW + 1_000)
             paused = store.put_schedule(
-                replace(seen, paused=True), instead_of=seen, cancel=ids, now_ms=NOW
+                replace(seen, paused=True), instead_of=seen, cancel=ahead, now_ms=NOW
             )
             # Exactly one of them saw the state of the schedule.
             assert stepping.result().done is (paused is None)
@@ -302,7 +348,7 @@ def test_a_pause_beside_a_step_leaves_nothing_behind(
             )
             left = store.find_schedule("report")
             assert left is not None
-            assert store.delete_schedule(left, cancel=ids, now_ms=NOW)
+            assert store.delete_schedule(left, cancel=ahead, now_ms=NOW)
             assert on_timeline(store, line, NOW + 1_000) == set()
 
 

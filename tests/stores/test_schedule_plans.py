@@ -29,6 +29,8 @@ INDEXES = {
     "due_schedules": {BY_TIME},
     "next_schedule": {BY_TIME},
     "forget_schedules": {BY_TOPIC},
+    "schedule_floor": {BY_NAME},
+    "forget_floors": {BY_TOPIC},
 }
 _COLUMNS = "name, uid, topic, version, next_ms, paused, producer_group, rule"
 _VALUES = f"'s' || n, n, {samples.TOPIC}, 1, {samples.NOW} + n"

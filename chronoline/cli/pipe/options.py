@@ -118,7 +118,9 @@ def _place(text: str) -> dict[str, Any]:
 
 def heading(settings: PipeSettings) -> Text:
     """The name of a pipe, its input, its store and its output, in one line."""
-    stops = [_shown(settings.input), settings.store.partition(":")[0]]
+    stops = [settings.store.partition(":")[0]]
+    if "input" not in settings.left_out:
+        stops.insert(0, _shown(settings.input))
     if "output" not in settings.left_out:
         stops.append(_shown(settings.output))
     return Text.assemble((settings.name, "bold"), ": ", " → ".join(stops))

@@ -24,14 +24,19 @@ from chronoline.cli.pipe.options import (
 )
 from chronoline.core.errors import ChronolineError, InvalidInput, TopicNotFound
 from chronoline.core.expiry import DeathReason
-from chronoline.core.lateness import LatenessHistogram
+from chronoline.core.lateness import show_bound
 from chronoline.core.message import DeadLetter
 from chronoline.core.topic import Topic
 from chronoline.pipe.counters import Counters
 from chronoline.pipe.intake import ORIGIN_HEADER, REASON_HEADER
 from chronoline.pipe.places import missing_file
 from chronoline.pipe.settings import PipeSettings
-from chronoline.pipe.status import MOST_DEAD_LETTERS, PipeStatus, read_status
+from chronoline.pipe.status import (
+    MOST_DEAD_LETTERS,
+    PipeStatus,
+    read_status,
+    status_in_store,
+)
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.timestamps import show_moment
 from chronoline.stores.contract import MAX_BATCH, Store
@@ -41,9 +46,9 @@ from chronoline.stores.members import pipe_groups, pipe_members
 
 _NOT_IN_THE_STORE = ("input", "output", "dead_letters", "spark")
 """Tables that a command ignores if it needs only the store."""
+_NO_INPUT = "name the input by --config or --input"
 _SHOWN = 8
 """The characters of a node's id that tell it from the others; --json has all of it."""
-_SECOND_MS = 1_000
 _DEFAULT_LIMIT = 20
 _MOST = MAX_BATCH - 1
 """One more is read, to know whether there are more."""
@@ -87,22 +92,28 @@ def status(
     """Show waiting and fired messages, their lateness, and the processes of the pipe.
 
     chronoline pipe status --config pipe.toml
+    chronoline pipe status --name first
 
-    It reads the store and the input, whether or not a process runs. For a
-    pipe that has never run it ends with exit code 1.
+    It reads the store and the input, whether or not a process runs. Without
+    an input it shows no lag. For a pipe that has never run it ends with exit
+    code 1.
     """
     settings = load(
         config,
         setting,
-        optional=("output", "dead_letters"),
+        optional=("input", "output", "dead_letters"),
         name=name,
         store=store,
         input=input_place,
         output=output_place,
     )
+    now_ms = SystemClock().now_ms()
     with _open_store(settings) as opened:
-        _timeline_of(settings, opened)
-        found = read_status(settings, opened, SystemClock().now_ms())
+        topic = _timeline_of(settings, opened)
+        if "input" in settings.left_out:
+            found = status_in_store(opened, topic, now_ms, problem=_NO_INPUT)
+        else:
+            found = read_status(settings, opened, now_ms)
     if as_json:
         print(json.dumps(_as_json(found)))
         return
@@ -198,7 +209,7 @@ def _processes(found: PipeStatus) -> Table | str:
 
 def _counted(counters: Counters) -> str:
     late = {
-        name: _bound(counters.lateness, part)
+        name: _percentile(counters, part)
         for name, part in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999))
     }
     return (
@@ -212,7 +223,7 @@ def progress_line(counters: Counters) -> Text:
     """The counters of a pipe that runs."""
     parts = [
         f"fired {counters.fired:,}",
-        f"late p50 {_bound(counters.lateness, 0.5)}, p99.9 {_bound(counters.lateness, 0.999)}",
+        f"late p50 {_percentile(counters, 0.5)}, p99.9 {_percentile(counters, 0.999)}",
         f"input lag {counters.lag:,}",
         f"windows {counters.served:,}"
         + (f", skipped {counters.skipped:,}" * bool(counters.skipped)),
@@ -224,14 +235,8 @@ def progress_line(counters: Counters) -> Text:
     return Text(" · ".join(parts))
 
 
-def _bound(lateness: LatenessHistogram, part: float) -> str:
-    """A percentile as a bound of the histogram."""
-    found = lateness.percentile_ms(part)
-    if found is None:
-        return "–"
-    if found == float("inf"):
-        return "> 60 s"
-    return f"≤ {found:g} ms" if found < _SECOND_MS else f"≤ {found / _SECOND_MS:g} s"
+def _percentile(counters: Counters, part: float) -> str:
+    return show_bound(counters.lateness.percentile_ms(part))
 
 
 # Stop

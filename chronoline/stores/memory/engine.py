@@ -9,14 +9,16 @@ from dataclasses import dataclass, field, replace
 
 from chronoline.core.errors import StoreClosed
 from chronoline.core.expiry import DeathReason
+from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import DeadLetter, Message, NewMessage
 from chronoline.core.ranges import BucketRange
-from chronoline.core.schedule import Schedule
+from chronoline.core.schedule import NO_TOPIC, Schedule
 from chronoline.core.status import Life, Status, status_of
 from chronoline.core.topic import Topic
 from chronoline.runtime.message_ids import new_id
 from chronoline.stores.contract import Capabilities, Counts, Notice, Recipient, StoredRow, Watch
 from chronoline.stores.engine import (
+    FLOOR_KEPT_MS,
     Answer,
     ChangedRows,
     EarlyCancel,
@@ -479,7 +481,7 @@ class MemoryEngine(Engine[None]):
                 if timeline.deleted and not timeline.entries:
                     del self._topics[uid]
                     removed += self._forget_schedules(uid)
-        return removed
+            return removed + self._forget_schedules(NO_TOPIC, now_ms - FLOOR_KEPT_MS)
 
     def watch(self) -> Watch:
         with self._open():
@@ -618,7 +620,7 @@ class MemoryEngine(Engine[None]):
         with self._open():
             before = self._schedules.get(schedule.name)
             taken = before is not None and self._lives(before)
-            if taken or not self._lives(schedule):
+            if taken or not self._lives(schedule) or not self._is_above_floor(schedule):
                 return False
             self._schedules[schedule.name] = schedule
             return True
@@ -630,12 +632,26 @@ class MemoryEngine(Engine[None]):
             self._schedules[schedule.name] = schedule
             return True
 
-    def remove_schedule(self, connection: None, schedule: Schedule) -> bool:
+    def remove_schedule(self, connection: None, schedule: Schedule, floor_ms: int) -> bool:
         with self._open():
             found = self._has_state(schedule)
             if found:
-                del self._schedules[schedule.name]
+                self._schedules[schedule.name] = replace(
+                    schedule,
+                    topic_uid=NO_TOPIC,
+                    version=schedule.version + 1,
+                    next_ms=floor_ms,
+                    paused=True,
+                    key=None,
+                    headers=(),
+                    body=None,
+                )
             return found
+
+    def schedule_floor_ms(self, name: str) -> int:
+        with self._open():
+            left = self._schedules.get(name)
+            return (left.next_ms or 0) if left is not None and left.topic_uid == NO_TOPIC else 0
 
     def move_schedules(self, connection: None, moves: Sequence[ScheduleMove]) -> set[str]:
         moved: set[str] = set()
@@ -688,8 +704,15 @@ class MemoryEngine(Engine[None]):
         timeline = self._topics.get(schedule.topic_uid)
         return timeline is not None and not timeline.deleted
 
-    def _forget_schedules(self, uid: int) -> int:
-        dead = [name for name, each in self._schedules.items() if each.topic_uid == uid]
+    def _is_above_floor(self, schedule: Schedule) -> bool:
+        return schedule.next_ms is None or schedule.next_ms > self.schedule_floor_ms(schedule.name)
+
+    def _forget_schedules(self, uid: int, before_ms: int = MAX_TIME_MS) -> int:
+        dead = [
+            name
+            for name, each in self._schedules.items()
+            if each.topic_uid == uid and (each.next_ms or 0) <= before_ms
+        ]
         for name in dead:
             del self._schedules[name]
         return len(dead)

@@ -21,6 +21,7 @@ from chronoline.databases.postgres_listener import PostgresListener
 from chronoline.databases.queries import load_queries
 from chronoline.stores.contract import Capabilities, Counts, Notice, Recipient, StoredRow, Watch
 from chronoline.stores.engine import (
+    FLOOR_KEPT_MS,
     Answer,
     ChangedRows,
     EarlyCancel,
@@ -372,6 +373,7 @@ class PostgresEngine(SqlEngine[Connection]):
                 "limit": limit - removed,
             }
             removed += len(self._run("purge_dead", values))
+        removed += len(self._run("forget_floors", {"before": now_ms - FLOOR_KEPT_MS}))
         return removed + self._purge_deleted(limit - removed, now_ms)
 
     def _purge_deleted(self, limit: int, now_ms: int) -> int:

@@ -825,6 +825,7 @@ ON CONFLICT (name) DO UPDATE SET
     paused = excluded.paused, producer_group = excluded.producer_group, rule = excluded.rule,
     key = excluded.key, headers = excluded.headers, body = excluded.body
 WHERE NOT EXISTS (SELECT FROM chronoline.topics t WHERE t.uid = s.topic AND t.dropped_at IS NULL)
+    AND (s.topic <> 0 OR (excluded.next_ms <= s.next_ms) IS NOT TRUE)
 RETURNING s.name;
 
 -- name: replace_schedule
@@ -837,9 +838,15 @@ WHERE s.name = %(name)s AND s.uid = %(was_uid)s AND s.version = %(was_version)s
 RETURNING s.name;
 
 -- name: remove_schedule
--- Deletes a schedule in a state.
-DELETE FROM chronoline.schedules WHERE name = %(name)s AND uid = %(uid)s AND version = %(version)s
+-- Leaves of a schedule in a state the moment after which another of its name begins.
+UPDATE chronoline.schedules SET
+    topic = 0, version = version + 1, next_ms = %(floor)s, paused = true, key = NULL, headers = NULL, body = NULL
+WHERE name = %(name)s AND uid = %(uid)s AND version = %(version)s
 RETURNING name;
+
+-- name: schedule_floor
+-- The moment after which a schedule of a name begins.
+SELECT next_ms FROM chronoline.schedules WHERE name = %(name)s AND topic = 0;
 
 -- name: move_schedules
 -- Moves schedules of live topics to their next times; another broker moves those that it holds.
@@ -886,3 +893,7 @@ WHERE NOT paused AND next_ms > %(after_ms)s ORDER BY next_ms LIMIT 1;
 -- name: forget_schedules
 -- Deletes the schedules of dropped topics.
 DELETE FROM chronoline.schedules WHERE topic + 0 = ANY (%(topics)b::bigint[]) RETURNING name;
+
+-- name: forget_floors
+-- Deletes what is left of schedules that were deleted long ago.
+DELETE FROM chronoline.schedules WHERE topic + 0 = 0 AND next_ms <= %(before)s RETURNING name;

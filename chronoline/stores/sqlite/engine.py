@@ -35,6 +35,7 @@ from chronoline.stores.contract import (
     Watch,
 )
 from chronoline.stores.engine import (
+    FLOOR_KEPT_MS,
     Answer,
     ChangedRows,
     EarlyCancel,
@@ -454,7 +455,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
                 removed += run("purge_dropped", topic=topic, limit=limit - removed).rowcount
                 removed += len(run("forget_schedules", topic=topic).fetchall())
                 run("forget_topic", topic=topic)
-            return removed
+            return removed + run("forget_floors", before=now_ms - FLOOR_KEPT_MS).rowcount
 
     def watch(self) -> Watch:
         self.database.check_open()

@@ -552,6 +552,7 @@ ON CONFLICT (name) DO UPDATE SET
     paused = excluded.paused, producer_group = excluded.producer_group, rule = excluded.rule,
     key = excluded.key, headers = excluded.headers, body = excluded.body
 WHERE NOT EXISTS (SELECT 1 FROM topics t WHERE t.uid = schedules.topic AND t.dropped_at IS NULL)
+    AND (schedules.topic <> 0 OR (excluded.next_ms <= schedules.next_ms) IS NOT TRUE)
 RETURNING name;
 
 -- name: replace_schedule
@@ -564,8 +565,15 @@ WHERE name = :name AND uid = :was_uid AND version = :was_version
 RETURNING name;
 
 -- name: remove_schedule
--- Deletes a schedule in a state.
-DELETE FROM schedules WHERE name = :name AND uid = :uid AND version = :version RETURNING name;
+-- Leaves of a schedule in a state the moment after which another of its name begins.
+UPDATE schedules SET
+    topic = 0, version = version + 1, next_ms = :floor, paused = 1, key = NULL, headers = NULL, body = NULL
+WHERE name = :name AND uid = :uid AND version = :version
+RETURNING name;
+
+-- name: schedule_floor
+-- The moment after which a schedule of a name begins.
+SELECT next_ms FROM schedules WHERE name = :name AND topic = 0;
 
 -- name: move_schedules
 -- Moves schedules of live topics to their next times.
@@ -602,3 +610,7 @@ WHERE paused = 0 AND next_ms > :after_ms ORDER BY next_ms LIMIT 1;
 -- name: forget_schedules
 -- Deletes the schedules of a dropped topic.
 DELETE FROM schedules INDEXED BY schedules_topic WHERE topic = :topic RETURNING name;
+
+-- name: forget_floors
+-- Deletes what is left of schedules that were deleted long ago.
+DELETE FROM schedules INDEXED BY schedules_topic WHERE topic = 0 AND next_ms <= :before;
