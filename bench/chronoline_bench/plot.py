@@ -70,7 +70,7 @@ class Panel:
     """Another figure over the same time."""
 
     name: str
-    """What it is, with its unit."""
+    """Of its axis, with the unit."""
     lines: Sequence[Line]
 
 
