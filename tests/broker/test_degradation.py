@@ -120,7 +120,7 @@ class Scene:
         }
 
     async def console(self) -> list[tuple[str, bool]]:
-        """What the next event of the console's first page shows: each type, and whether it is ready."""
+        """The problems in the next event of the console's first page: the type, and whether it is ready."""
         async with self.served.http.stream("GET", "/console/live") as stream:
             async for line in stream.aiter_lines():
                 if line.startswith("data: {"):

@@ -1,4 +1,4 @@
-"""What goes on beside the stream of messages: schedules, long work, dead letters, operators and browsers."""
+"""The load beside the stream of messages: schedules, long work, dead letters, operators and browsers."""
 
 from __future__ import annotations
 
