@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from chronoline.broker.gate import Gate, Work
 from chronoline.broker.metrics import BrokerMetrics
-from chronoline.broker.quotas import Admitted, Quotas
+from chronoline.broker.quotas import QuotaRoom, Quotas
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.topics import Topics
 from chronoline.core.errors import ChronolineError, OutcomeUnknown, RowsLocked, TopicNotFound
@@ -249,16 +249,16 @@ class Occurrences(AsyncService):
                 self._stepped(step, stepped.created)
         return all(each is not None and each.done for each in done)
 
-    async def _admit(self, planned: _Planned) -> Admitted:
+    async def _admit(self, planned: _Planned) -> QuotaRoom:
         """The number of occurrences that the quota of their group admits."""
         schedule = planned.schedule
         if (hold := self._holds.get(planned.owner)) is not None:
             self._tell_held(schedule, hold)
-            return Admitted(0)
+            return QuotaRoom(0)
         try:
             topic = await self._topics.get(schedule.topic_uid)
         except TopicNotFound:  # the store refuses the step
-            return Admitted(len(planned.plan.times))
+            return QuotaRoom(len(planned.plan.times))
         wanted = len(planned.plan.times)
         admission = await self._quotas.admit(topic, schedule.producer_group, wanted)
         if admission.refusal is not None:

@@ -33,7 +33,7 @@ Create = Callable[[Sequence[NewMessage]], Awaitable[list[Outcome]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class QuotaRoom:
     """The number of messages of a batch that a quota admits, and why not more."""
 
     allowed: int
@@ -118,11 +118,11 @@ class Quotas:
         limits = overrides.limits(settings, group)
         return limits if limits.are_set else None
 
-    async def admit(self, topic: Topic, group: str, wanted: int) -> Admitted:
+    async def admit(self, topic: Topic, group: str, wanted: int) -> QuotaRoom:
         """Takes room for messages out of the group's quota. Each admission has to be settled."""
         limits = self._limits(topic, group)
         if limits is None:
-            return Admitted(wanted)
+            return QuotaRoom(wanted)
         key = topic.uid, group
         quota = self._quotas.get(key)
         if quota is None:
@@ -132,7 +132,7 @@ class Quotas:
             await asyncio.shield(self._count(topic, group, quota, limits))
         elif quota.should_count(limits, self._clock.now_ms()):
             self._count(topic, group, quota, limits)
-        return Admitted(*quota.admit(wanted, limits, self._clock.now_ms()), quota)
+        return QuotaRoom(*quota.admit(wanted, limits, self._clock.now_ms()), quota)
 
     def _count(
         self, topic: Topic, group: str, quota: GroupQuota, limits: GroupLimits
