@@ -39,13 +39,15 @@ class Topics:
         deleted: Callable[[int], None] = lambda _: None,
         learned: Callable[[Topic], None] = lambda _: None,
         latest: Callable[[Topic], Topic] = lambda topic: topic,
+        target_problem: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         """`deleted` is called with the uid of each topic that was deleted, here or at another broker.
 
         `learned` is called with each topic that was changed here. `latest` answers a topic as it is known by
         now: it can change while it is read.
 
-        `frame_bytes` is the largest frame: it bounds the bodies of new topics.
+        `frame_bytes` is the largest frame: it bounds the bodies of new topics. `target_problem` says why a
+        target can never be called.
         """
         self._deleted = deleted
         self._learned = learned
@@ -53,6 +55,7 @@ class Topics:
         self._access = access
         self._lifecycle = lifecycle
         lifecycle.on_deleted = self._deleted_in_cluster
+        self._target_problem = target_problem
         self._metrics = metrics
         self._largest_body_bytes = frame_bytes // 2
         self._known = BoundedCache[int, Topic](_MOST_KNOWN)
@@ -103,6 +106,7 @@ class Topics:
         """Raises `InvalidInput`, also for bodies that do not fit into a frame, `TopicExists` and so on."""
         check_topic_name(name)
         self._check_size(settings)
+        self._check_target(settings)
         with self._metrics.command("create", name, family="topic_commands"):
             topic = await self._lifecycle.create(name, settings, if_missing=if_missing)
         if topic.settings.target is not None:
@@ -117,6 +121,8 @@ class Topics:
             before = await self._access.call("topic", lambda store: store.get_topic(uid))
             settings = changes(before.settings)
             self._check_size(settings)
+            if settings.target != before.settings.target:
+                self._check_target(settings)
             now, then = asdict(settings), asdict(before.settings)
             audit.note(before.name, changed=[name for name in now if now[name] != then[name]])
             # Settings that the caller did not name must not be those of an earlier revision.
@@ -171,6 +177,11 @@ class Topics:
                 f"bodies of {settings.largest_body_bytes} bytes do not fit into this broker's frames; at "
                 f"most {self._largest_body_bytes}: raise frame_bytes in its settings"
             )
+
+    def _check_target(self, settings: TopicSettings) -> None:
+        problem = None if settings.target is None else self._target_problem(settings.target)
+        if problem:
+            raise InvalidInput(f"topic settings: target: {problem}")
 
     async def delete(self, uid: int) -> bool:
         """False if it was deleted already. Raises `TopicNotFound`."""
