@@ -39,15 +39,15 @@ class Topics:
         deleted: Callable[[int], None] = lambda _: None,
         learned: Callable[[Topic], None] = lambda _: None,
         latest: Callable[[Topic], Topic] = lambda topic: topic,
-        target_problem: Callable[[str], str | None] = lambda _: None,
+        target_refusal: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         """`deleted` is called with the uid of each topic that was deleted, here or at another broker.
 
         `learned` is called with each topic that was changed here. `latest` answers a topic as it is known by
         now: it can change while it is read.
 
-        `frame_bytes` is the largest frame: it bounds the bodies of new topics. `target_problem` says why a
-        target can never be called.
+        `frame_bytes` is the largest frame: it bounds the bodies of new topics. `target_refusal` answers why
+        a target can never be called here.
         """
         self._deleted = deleted
         self._learned = learned
@@ -55,9 +55,9 @@ class Topics:
         self._access = access
         self._lifecycle = lifecycle
         lifecycle.on_deleted = self._deleted_in_cluster
-        self._target_problem = target_problem
         self._metrics = metrics
         self._largest_body_bytes = frame_bytes // 2
+        self._target_refusal = target_refusal
         self._known = BoundedCache[int, Topic](_MOST_KNOWN)
         self.target_changed = Alarm()
         """Rings when a topic with a target was created here, or changed."""
@@ -103,7 +103,8 @@ class Topics:
         return topics
 
     async def create(self, name: str, settings: TopicSettings, *, if_missing: bool) -> Topic:
-        """Raises `InvalidInput`, also for bodies that do not fit into a frame, `TopicExists` and so on."""
+        """Raises `InvalidInput`, also for bodies that do not fit into a frame and for targets at a forbidden
+        address, `TopicExists` and so on."""
         check_topic_name(name)
         self._check_size(settings)
         self._check_target(settings)
@@ -179,9 +180,8 @@ class Topics:
             )
 
     def _check_target(self, settings: TopicSettings) -> None:
-        problem = None if settings.target is None else self._target_problem(settings.target)
-        if problem:
-            raise InvalidInput(f"topic settings: target: {problem}")
+        if settings.target is not None and (refusal := self._target_refusal(settings.target)):
+            raise InvalidInput(f"target: {refusal}")
 
     async def delete(self, uid: int) -> bool:
         """False if it was deleted already. Raises `TopicNotFound`."""

@@ -32,8 +32,8 @@ class AddressGuard:
         self.allows = lru_cache(_MOST_REMEMBERED)(self._lets_out)
         self._refused = lru_cache(_MOST_REMEMBERED)(self._is_refused)
 
-    def problem_of(self, uri: str) -> str | None:
-        """Why a URI can never be called: its host is a forbidden address, or localhost. No name is looked up.
+    def refusal(self, uri: str) -> str | None:
+        """The reason why a URI is never called: its host is a forbidden address, or localhost. No name is looked up.
 
         Other names are judged when they are called.
         """

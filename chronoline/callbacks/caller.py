@@ -113,9 +113,9 @@ class Caller(AsyncService):
         self._all = asyncio.Semaphore(self.limits.in_all)
         self._session: ClientSession | None = None
 
-    def problem_of(self, uri: str) -> str | None:
-        """Why a URI can never be called by these settings, as far as it is known without a look-up."""
-        return self._guard.problem_of(uri)
+    def refusal(self, uri: str) -> str | None:
+        """The reason why a URI with a forbidden address is never called. A name is looked up at each call."""
+        return self._guard.refusal(uri)
 
     async def _start(self) -> None:
         """Does nothing: many nodes call no URL, and aiohttp takes a fifth of the start of a broker."""

@@ -45,6 +45,7 @@ SECURITY_HEADERS = {
     "cache-control": "no-store",
 }
 _SECRET_FIELD = "form_secret"
+_OWN_SITES = ("same-origin", "none")
 _MOST_FIELDS = 100
 _MOST_FORM_BYTES = 1024 * 1024
 _MOST_SIGN_IN_BYTES = 16 * 1024
@@ -177,6 +178,8 @@ def path_name(request: Request, name: str) -> str:
 
 async def form_of(request: Request) -> Mapping[str, str]:
     """The fields of a form that this session was given. Empty ones are left out."""
+    if request.headers.get("sec-fetch-site", "same-origin") not in _OWN_SITES:
+        raise HTTPException(HTTPStatus.FORBIDDEN, "the form is from a page of another site")
     body = await _form_body(
         request, _MOST_SIGN_IN_BYTES if is_nobody(request) else _MOST_FORM_BYTES
     )
@@ -253,18 +256,6 @@ async def act(
         notes.append(("done", done))
         return redirect(then)
     return redirect(if_not or then)
-
-
-def with_cookie(response: Response, session_id: str, context: ConsoleContext) -> Response:
-    response.set_cookie(
-        context.sessions.cookie,
-        session_id,
-        path=CONSOLE,
-        httponly=True,
-        samesite="strict",
-        secure=context.door.tls is not None,
-    )
-    return response
 
 
 # Words in templates

@@ -59,7 +59,7 @@ class LatenessHistogram:
         return buckets
 
     def percentile_ms(self, part: float) -> float | None:
-        """A bound that at least this part of all keep: of a bucket, or the largest; None if there are none."""
+        """A bound that at least this part keep: of a bucket, or the largest; None if there are none."""
         if not self.total:
             return None
         seen = 0

@@ -29,9 +29,9 @@ class Callbacks:
     def limits(self) -> CallLimits:
         return self._caller.limits
 
-    def problem_of(self, uri: str) -> str | None:
-        """Why a URI can never be called, as far as it is known without a look-up."""
-        return self._caller.problem_of(uri)
+    def refusal(self, uri: str) -> str | None:
+        """The reason why a URI with a forbidden address is never called."""
+        return self._caller.refusal(uri)
 
     async def make(self, call: Callback, *, may_begin: Callable[[], bool]) -> Answer:
         """Sends the callback. `may_begin` is asked right before the request."""

@@ -79,16 +79,16 @@ def test_invalid_network_is_refused() -> None:
     ],
 )
 def test_url_of_a_forbidden_address_is_refused(host: str) -> None:
-    problem = AddressGuard().problem_of(f"http://{host}:9000/x") or ""
-    assert problem.startswith(host.strip("[]").lower())
-    assert "callbacks.allow" in problem
-    assert AddressGuard(["0.0.0.0/0", "::/0"]).problem_of(f"http://{host}:9000/x") is None
+    words = AddressGuard().refusal(f"http://{host}:9000/x") or ""
+    assert words.startswith(host.strip("[]").lower())
+    assert "callbacks.allow" in words
+    assert AddressGuard(["0.0.0.0/0", "::/0"]).refusal(f"http://{host}:9000/x") is None
 
 
 def test_localhost_may_be_called_at_either_address() -> None:
-    assert AddressGuard(["::1/128"]).problem_of("http://localhost/") is None
+    assert AddressGuard(["::1/128"]).refusal("http://localhost/") is None
 
 
 @pytest.mark.parametrize("host", ["example.com", "1.1.1.1", "[2606:4700::1111]", "10.example.com"])
 def test_url_of_a_name_or_a_public_address_is_not_refused(host: str) -> None:
-    assert AddressGuard().problem_of(f"https://{host}/") is None
+    assert AddressGuard().refusal(f"https://{host}/") is None

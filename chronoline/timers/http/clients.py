@@ -57,8 +57,8 @@ class ClientHandlers:
         return _changed(await self._node.change(name, plan, factor=plan.factor))
 
     def _check_callback(self, plan: TimerPlan) -> None:
-        if problem := self._node.callbacks.problem_of(plan.uri):
-            raise InvalidInput(f"callback.http.uri: {problem}")
+        if refusal := self._node.callbacks.refusal(plan.uri):
+            raise InvalidInput(f"callback.http.uri: {refusal}")
 
     async def _delete(self, request: web.BaseRequest) -> web.Response:
         """A body is ignored, as Metaswitch Chronos does."""
