@@ -80,7 +80,7 @@ bench: setup ## Measure beside the raw engine (BENCH=store)
 
 site: setup ## Build the handbook into build/site
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/python -m mkdocs build --strict
-	@echo "== open build/site/index.html"
+	@echo "== open build/site/index.html; with the search: python3 -m http.server --directory build/site --bind 127.0.0.1 8000"
 
 reference: setup ## Make docs/reference from the code
 	@$(BIN)/python -m scripts.reference

@@ -326,38 +326,54 @@ def resolved(described: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any
 _RPC = re.compile(r"rpc (\w+)\((.+?)\) returns \((.+?)\);")
 _FIELD = re.compile(r"((?:optional |repeated )?[\w.<>, ]+?) (\w+) = (\d+);")
 _TYPE = re.compile(r"^ *(service|message|enum|oneof) (\w+) \{")
+_COLUMNS = {
+    "service": ("request", "takes", "returns", ""),
+    "message": ("field", "type", ""),
+    "enum": ("value", ""),
+}
 
 
 def grpc() -> Iterator[str]:
     yield from heading("gRPC", "The services and messages of the protocol.")
     yield from ("[The protocol](../protocol.md) says how they are used.", "")
     text = (ROOT / "chronoline" / "wire" / "v1" / "chronoline.proto").read_text("utf-8")
+    for title, said, names, rows in proto_types(text.partition("\npackage ")[2]):
+        yield from (f"## {title}", "", *([said, ""] if said else []))
+        yield from table(names, rows)
+
+
+ProtoType = tuple[str, str, tuple[str, ...], list[tuple[str, ...]]]
+"""Name, comment, names of the columns, and rows."""
+
+
+def proto_types(text: str) -> list[ProtoType]:
+    """Returns services, messages and enums; one that is nested comes after the message that has it."""
+    found: list[ProtoType] = []
+    open_types: list[ProtoType] = []
     comment: list[str] = []
-    rows: list[tuple[str, ...]] = []
-    names: tuple[str, ...] = ()
-    for line in text.partition("\npackage ")[2].splitlines():
+    for line in text.splitlines():
         if line.strip().startswith("//"):
             comment.append(line.strip().removeprefix("//").strip())
             continue
         said, comment = " ".join(comment), []
-        if (opened := _TYPE.match(line)) and opened[1] != "oneof":
-            yield from table(names, rows)
-            rows, names = (
-                [],
-                ("request", "takes", "returns", "")
-                if opened[1] == "service"
-                else ("field", "type", ""),
-            )
-            yield from (f"## {opened[2]}", "", *([said, ""] if said else []))
-        for call in _RPC.findall(line):
-            rows.append((code(call[0]), code(call[1]), code(call[2]), said))
-        if names[:1] == ("field",) or opened:
+        if opened := _TYPE.match(line):
+            if opened[1] == "oneof":
+                open_types.append(open_types[-1])
+            else:
+                name = ".".join([*(outer[0] for outer in open_types[-1:]), opened[2]])
+                open_types.append((name, said, _COLUMNS[opened[1]], []))
+                found.append(open_types[-1])
+        if open_types:
+            rows = open_types[-1][3]
+            rows += [(*map(code, call), said) for call in _RPC.findall(line)]
             inside = line.partition("{")[2] if opened else line
             rows += [
-                (code(each[1]), code(each[0].strip()), said * (not opened))
-                for each in _FIELD.findall(inside)
+                (code(name), *([code(kind.strip())] if kind.strip() else []), said * (not opened))
+                for kind, name, _ in _FIELD.findall(inside)
             ]
-    yield from table(names, rows)
+            if "}" in line:
+                open_types.pop()
+    return found
 
 
 # Spark
@@ -369,7 +385,7 @@ def spark() -> Iterator[str]:
         "The options of the DataFrame formats `chronoline` and `chronoline_log`.",
     )
     yield "[Spark](../spark.md) shows them at work. Names are the same in any case."
-    yield "A time has its zone, or is `now`, `+1h`, `-10m`; a duration is `250ms`, `90s`, `15m`, `1.5h`, `7d` or `2w`."
+    yield "A time has its zone, or is `now`, `+1h`, `-10m`; a duration is `250ms`, `90s`, `1.5h` or `7d`."
     yield ""
     for module, title in _SPARK.items():
         name = f"chronoline.spark.{module}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from yarl import URL
 
-from chronoline.callbacks.address_guard import AddressGuard
+from chronoline.callbacks.address_guard import AddressGuard, not_allowed
 from chronoline.callbacks.resolver import Lookups
 from chronoline.runtime.descriptors import SHORTAGES, shortage_of
 from chronoline.runtime.service import AsyncService
@@ -112,6 +112,10 @@ class Caller(AsyncService):
         self._hosts: dict[tuple[str, int], _HostTurns] = {}
         self._all = asyncio.Semaphore(self.limits.in_all)
         self._session: ClientSession | None = None
+
+    def refusal(self, uri: str) -> str | None:
+        """The reason why a URI with a forbidden address is never called. A name is looked up at each call."""
+        return self._guard.refusal(uri)
 
     async def _start(self) -> None:
         """Does nothing: many nodes call no URL, and aiohttp takes a fifth of the start of a broker."""
@@ -248,10 +252,7 @@ class Caller(AsyncService):
         allowed = [each for each in addresses if self._guard.allows(each)]
         if not allowed:
             where = "" if host in addresses else f" is {', '.join(addresses[:3])}, which"
-            return Answer(
-                Verdict.not_allowed,
-                f"{host}{where} may not be called: allow its network in the settings (callbacks.allow)",
-            )
+            return Answer(Verdict.not_allowed, not_allowed(host + where))
         if not may_begin():
             return Answer(Verdict.no_turn, "it is not wanted any more")
         from aiohttp import ClientError  # noqa: PLC0415 - see `_start`

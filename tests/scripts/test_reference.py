@@ -22,3 +22,11 @@ def test_pages_name_what_users_look_for() -> None:
     assert "`CreateTopicRequest`" in made["grpc.md"]
     assert "`most_in_flight`" in made["grpc.md"]
     assert "`failOnDataLoss`" in made["spark.md"]
+
+
+def test_enum_inside_a_message_has_a_table_of_its_own() -> None:
+    move, _, kinds = (
+        pages()["grpc.md"].partition("## MoveBatch\n")[2].partition("## MoveBatch.Kind\n")
+    )
+    assert "`topic_uid`" in move
+    assert "`KIND_BURY`" in kinds.partition("## ")[0]
