@@ -64,8 +64,8 @@ def test_token_is_required_once_one_exists(tmp_path: Path) -> None:
     for host in ("127.0.0.1", "0.0.0.0"):
         _ask(door, host, Host="timers.example", Authorization=f"Bearer {token}")
         assert _refused(door, host, Host="127.0.0.1") == HTTPStatus.UNAUTHORIZED
-        for wrong in ("Bearer chronoline_wrong", "Bearer \udcff"):  # as aiohttp reads the byte FF
-            assert _refused(door, host, Authorization=wrong) == HTTPStatus.UNAUTHORIZED
+        wrong = "Bearer chronoline_wrong"
+        assert _refused(door, host, Authorization=wrong) == HTTPStatus.UNAUTHORIZED
 
 
 @pytest.mark.parametrize(
@@ -133,3 +133,21 @@ def test_every_administrative_request_is_audited(
 
     with caplog.at_level(logging.INFO, audit.logger.name):
         asyncio.run(scene())
+
+
+def test_token_of_any_bytes_is_refused(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens")
+    tokens.create("a")
+    check = request_check(Door(tokens), "127.0.0.1")
+
+    async def scene() -> bytes:
+        async with TimerService(ServiceOptions(port=0, data=tmp_path), admits=check) as service:
+            reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+            writer.write(
+                b"GET /v1/timers HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \xff\r\n\r\n"
+            )
+            answer = await reader.readline()
+            writer.close()
+            return answer
+
+    assert asyncio.run(scene()).split()[1] == b"401"
