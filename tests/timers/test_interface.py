@@ -245,6 +245,8 @@ _RECORDS = "POST /cluster/records"
         ("POST /timers", {**_OK, "reliability": []}, 400, "reliability"),
         ("POST /timers", _MAILED, 400, "callback.http is missing"),
         ("POST /timers", timer("gopher://x/"), 400, "uri"),
+        ("POST /timers", timer("http://10.0.0.1/"), 400, "callbacks.allow"),
+        ("PUT /timers/00000000000004d2-2", timer("http://[fd12::1]/"), 400, "callbacks.allow"),
         ("POST /timers", timer("http://x/", interval_ms=0, repeat_for_ms=5), 400, "repeat-for"),
         ("POST /timers", b"x" * 2_000_000, 413, "larger"),
         ("PUT /timers/00000000000004d2-3", {**_OK, "reliability": _FACTOR_2}, 400, "factor"),
