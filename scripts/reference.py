@@ -396,8 +396,7 @@ def spark() -> Iterator[str]:
         "The options of the DataFrame formats `chronoline` and `chronoline_log`.",
     )
     yield "[Spark](../spark.md) shows them at work. Names are the same in any case."
-    yield "A time has its zone, or is `now`, `+1h`, `-10m`."
-    yield "A duration is `250ms`, `90s`, `15m`, `1.5h`, `7d` or `2w`."
+    yield "A time has its zone, or is `now`, `+1h`, `-10m`; a duration is `250ms`, `90s`, `1.5h` or `7d`."
     yield ""
     for module, title in _SPARK.items():
         name = f"chronoline.spark.{module}"

@@ -89,6 +89,10 @@ class Door:
         """Whether a client can be known by its certificate, without a token."""
         return self._tokens is not None and self._tokens.has_certificates
 
+    def token_hash(self, name: str) -> str:
+        """The hash of the stored token with this name; empty without one."""
+        return "" if self._tokens is None else self._tokens.hash_of_name(name)
+
     @property
     def scheme(self) -> str:
         """The scheme of the node's URLs."""

@@ -83,6 +83,10 @@ async def change_matching(
     for message in seen:
         if _is_leased(asked.operation, message, now_ms):
             refused[Refusal.LEASED] += 1
+        elif asked.operation is Operation.RESCHEDULE and _would_expire(
+            message, _due(topic, message, due), now_ms
+        ):
+            refused[Refusal.EXPIRED] += 1
         elif asked.operation is not Operation.RESCHEDULE or message.due != _due(
             topic, message, due
         ):
@@ -179,6 +183,11 @@ async def _change(
 def _is_leased(operation: Operation, message: Message, now_ms: int) -> bool:
     locked = message.lock_consumer is not None
     return operation in OF_MESSAGES and status_of(message.ts, locked, now_ms) is Status.PROCESSING
+
+
+def _would_expire(message: Message, due: int | None, now_ms: int) -> bool:
+    """Whether a message would be past its `expires` at its new due."""
+    return message.expires is not None and message.expires <= max(due or 0, now_ms)
 
 
 def _due(topic: Topic, message: Message, due: int | None) -> int | None:

@@ -25,10 +25,15 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from chronoline.broker.gate import ClosureType, Gate
-from chronoline.broker.store_access import StoreAccess
 from chronoline.core.errors import BrokerUnavailable, ChronolineError, StoreUnavailable
+
+if (
+    TYPE_CHECKING
+):  # its libraries do not come with the base install, whose `status` reads this module
+    from chronoline.broker.store_access import StoreAccess
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from chronoline.broker.store_access import StoreAccess
+if TYPE_CHECKING:  # as in `degradation`
+    from chronoline.broker.store_access import StoreAccess
 
 _AWAY = "the store does not answer; see the log and /v1/info"
 _NO_CHANGES = "the store takes no changes: it is full, or busy with other processes; see the log"

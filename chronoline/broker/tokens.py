@@ -161,6 +161,12 @@ class Tokens:
         self._reread()
         return self._living(self._by_hash.get(hash))
 
+    def hash_of_name(self, name: str) -> str:
+        """The hash of the token with this name; empty without one."""
+        self._reread()
+        record = self._living(self._records.get(name))
+        return "" if record is None else record.hash
+
     def find_certificate(self, certificate: str) -> TokenRecord | None:
         """Whom a name in a certificate stands for; None if it is not known any more."""
         self._reread()

@@ -39,13 +39,15 @@ class Topics:
         deleted: Callable[[int], None] = lambda _: None,
         learned: Callable[[Topic], None] = lambda _: None,
         latest: Callable[[Topic], Topic] = lambda topic: topic,
+        target_refusal: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         """`deleted` is called with the uid of each topic that was deleted, here or at another broker.
 
         `learned` is called with each topic that was changed here. `latest` answers a topic as it is known by
         now: it can change while it is read.
 
-        `frame_bytes` is the largest frame: it bounds the bodies of new topics.
+        `frame_bytes` is the largest frame: it bounds the bodies of new topics. `target_refusal` answers why
+        a target can never be called here.
         """
         self._deleted = deleted
         self._learned = learned
@@ -55,6 +57,7 @@ class Topics:
         lifecycle.on_deleted = self._deleted_in_cluster
         self._metrics = metrics
         self._largest_body_bytes = frame_bytes // 2
+        self._target_refusal = target_refusal
         self._known = BoundedCache[int, Topic](_MOST_KNOWN)
         self.target_changed = Alarm()
         """Rings when a topic with a target was created here, or changed."""
@@ -100,9 +103,11 @@ class Topics:
         return topics
 
     async def create(self, name: str, settings: TopicSettings, *, if_missing: bool) -> Topic:
-        """Raises `InvalidInput`, also for bodies that do not fit into a frame, `TopicExists` and so on."""
+        """Raises `InvalidInput`, also for bodies that do not fit into a frame and for targets at a forbidden
+        address, `TopicExists` and so on."""
         check_topic_name(name)
         self._check_size(settings)
+        self._check_target(settings)
         with self._metrics.command("create", name, family="topic_commands"):
             topic = await self._lifecycle.create(name, settings, if_missing=if_missing)
         if topic.settings.target is not None:
@@ -117,6 +122,8 @@ class Topics:
             before = await self._access.call("topic", lambda store: store.get_topic(uid))
             settings = changes(before.settings)
             self._check_size(settings)
+            if settings.target != before.settings.target:
+                self._check_target(settings)
             now, then = asdict(settings), asdict(before.settings)
             audit.note(before.name, changed=[name for name in now if now[name] != then[name]])
             # Settings that the caller did not name must not be those of an earlier revision.
@@ -171,6 +178,10 @@ class Topics:
                 f"bodies of {settings.largest_body_bytes} bytes do not fit into this broker's frames; at "
                 f"most {self._largest_body_bytes}: raise frame_bytes in its settings"
             )
+
+    def _check_target(self, settings: TopicSettings) -> None:
+        if settings.target is not None and (refusal := self._target_refusal(settings.target)):
+            raise InvalidInput(f"target: {refusal}")
 
     async def delete(self, uid: int) -> bool:
         """False if it was deleted already. Raises `TopicNotFound`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -112,6 +113,15 @@ class Caller(AsyncService):
         self._hosts: dict[tuple[str, int], _HostTurns] = {}
         self._all = asyncio.Semaphore(self.limits.in_all)
         self._session: ClientSession | None = None
+
+    def refusal(self, uri: str) -> str | None:
+        """The reason why a URI with a forbidden address is never called. A name is looked up at each call."""
+        host, _ = endpoint_of(uri)
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return None
+        return None if self._guard.allows(host) else _not_allowed(host)
 
     async def _start(self) -> None:
         """Does nothing: many nodes call no URL, and aiohttp takes a fifth of the start of a broker."""
@@ -248,10 +258,7 @@ class Caller(AsyncService):
         allowed = [each for each in addresses if self._guard.allows(each)]
         if not allowed:
             where = "" if host in addresses else f" is {', '.join(addresses[:3])}, which"
-            return Answer(
-                Verdict.not_allowed,
-                f"{host}{where} may not be called: allow its network in the settings (callbacks.allow)",
-            )
+            return Answer(Verdict.not_allowed, _not_allowed(f"{host}{where}"))
         if not may_begin():
             return Answer(Verdict.no_turn, "it is not wanted any more")
         from aiohttp import ClientError  # noqa: PLC0415 - see `_start`
@@ -301,6 +308,10 @@ def _check_shortage(error: Exception, host: str) -> None:
 def endpoint_of(uri: str) -> Endpoint:
     """The host and the port of a URI."""
     return _endpoint(URL(uri, encoded=True))
+
+
+def _not_allowed(host: str) -> str:
+    return f"{host} may not be called: allow its network in the settings (callbacks.allow)"
 
 
 def _endpoint(url: URL) -> Endpoint:

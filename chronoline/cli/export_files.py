@@ -160,7 +160,7 @@ def _json_rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
                     continue
                 try:
                     row = json.loads(line)
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     raise InvalidInput(f"{path!r}, line {number}: no JSON: {error}") from None
                 if not isinstance(row, dict):
                     raise InvalidInput(f"{path!r}, line {number}: no JSON object")
@@ -220,8 +220,8 @@ def _row(saved: SavedMessage) -> dict[str, Any]:
         "key": saved.key,
         "headers": [{"name": name, "value": value} for name, value in saved.headers],
         "body": saved.body,
-        "reason": saved.reason or None,
-        "died_ms": saved.died if saved.reason else None,
+        "reason": saved.reason if saved.is_dead else None,
+        "died_ms": saved.died if saved.is_dead else None,
     }
 
 

@@ -114,6 +114,8 @@ def _add(app: typer.Typer, name: str, command: _Command) -> None:
     except ImportError as error:
         if not isinstance(error, MissingExtra) and (error.name or "").startswith("chronoline."):
             raise  # a defect
+        if command.install == _BASE:
+            raise  # likewise: `pip install chronoline` would bring nothing
         missing.__doc__ = f"Needs: {escape(needs)}"
         ignored = {"allow_extra_args": True, "ignore_unknown_options": True}
         app.command(name, rich_help_panel=command.panel, context_settings=ignored)(missing)

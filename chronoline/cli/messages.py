@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from functools import partial
 from io import BufferedReader
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -31,6 +31,7 @@ from chronoline.cli.options import (
     AsJson,
     Body,
     Due,
+    Expires,
     Group,
     In,
     MessageHeaders,
@@ -38,6 +39,7 @@ from chronoline.cli.options import (
     MessageKey,
     TopicName,
     When,
+    expiry,
     parse_header,
     read_body,
     when,
@@ -51,7 +53,6 @@ from chronoline.cli.output import (
 )
 from chronoline.cli.progress import Advance, showing
 from chronoline.core.errors import ChronolineError, InvalidInput
-from chronoline.core.message import Header
 from chronoline.core.outcome import Refusal
 from chronoline.core.status import Status, status_of
 from chronoline.runtime.clock import SystemClock
@@ -83,6 +84,7 @@ def send(  # noqa: PLR0913 - the options of a command
     ] = None,
     key: MessageKey = None,
     header: MessageHeaders = None,
+    expires: Expires = None,
     group: Group = DEFAULT_GROUP,
     replace: Annotated[
         bool,
@@ -112,16 +114,17 @@ def send(  # noqa: PLR0913 - the options of a command
     at = when(due, delay)
     headers = tuple(map(parse_header, header or []))
     key_bytes = None if key is None else os.fsencode(key)
+    from chronoline.client.aio import ToSend  # noqa: PLC0415 - gRPC is slow to import
+
+    make = partial(ToSend, key=key_bytes, headers=headers, expires=expiry(expires), **at)
     if lines:
         if message_id is not None or body is not None or replace:
             raise InvalidInput(
                 "--lines takes bodies from stdin and makes ids: not with --id, --body, --replace"
             )
-        _send_lines(broker, topic, at, key=key_bytes, headers=headers, group=group, as_json=as_json)
+        _send_lines(broker, topic, make, group=group, as_json=as_json)
         return
-    from chronoline.client.aio import ToSend  # noqa: PLC0415 - gRPC is slow to import
-
-    message = ToSend(body=read_body(body), id=message_id, key=key_bytes, headers=headers, **at)
+    message = make(body=read_body(body), id=message_id)
     with broker.client(group=group) as client:
         if_exists = "replace" if replace else "refuse"
         (sent,) = client.send_many(topic, [message], if_exists=if_exists).raise_for_refused()
@@ -146,10 +149,8 @@ def _shown(at: When, due: str | None, delay: str | None) -> str:
 def _send_lines(
     broker: Broker,
     topic: str,
-    at: When,
+    make: Callable[..., ToSend],
     *,
-    key: bytes | None,
-    headers: Sequence[Header],
     group: str,
     as_json: bool,
 ) -> None:
@@ -157,9 +158,6 @@ def _send_lines(
 
     Raises `ChronolineError` if some were not sent; each of them was printed before.
     """
-    from chronoline.client.aio import ToSend  # noqa: PLC0415 - gRPC is slow to import
-
-    model = ToSend(key=key, headers=headers, due=at.get("due"), delay=at.get("delay"))
     with (
         quiet_when_nobody_reads(),
         broker.client(group=group) as client,
@@ -171,7 +169,7 @@ def _send_lines(
         sends = _Sends(client, threads, topic, advance, as_json=as_json)
         # A program that writes a line and waits for its id gets it.
         source = EagerSource(cast(BufferedReader, sys.stdin.buffer), sends.settle_all)
-        sends.write(line_batches(source, most_bytes, lambda line: replace(model, body=line)))
+        sends.write(line_batches(source, most_bytes, lambda line: make(body=line)))
         print_to_stderr(f"sent {sends.done}")
 
 
@@ -302,18 +300,23 @@ def reschedule(
     *,
     due: Due = None,
     delay: In = None,
+    expires: Expires = None,
     group: Group = DEFAULT_GROUP,
 ) -> None:
     """Move a waiting message to another time.
 
     chronoline reschedule reminders ada-1 --in 2h
     chronoline reschedule reminders ada-1 --due 2027-01-31T12:00:00Z
+    chronoline reschedule reminders ada-1 --in 2h --expires +3h
+
+    A message that was sent with --expires keeps it, unless a new one is given:
+    a time after it is refused.
     """
     at = when(due, delay)
     if not at:
         raise InvalidInput("give --due or --in")
     with broker.client(group=group) as client:
-        client.reschedule(topic, message_id, **at)
+        client.reschedule(topic, message_id, expires=expiry(expires), **at)
         moved = client.lookup(topic, message_id)
     print(f"moved {message_id!r}" + (f": due {show_moment(moved.due)}" if moved else ""))
 

@@ -17,7 +17,8 @@ from chronoline.core.addresses import INSECURE_VARIABLE, check_address
 from chronoline.core.errors import InvalidInput
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header
 from chronoline.core.units import parse_duration_ms
-from chronoline.runtime.timestamps import from_ms, parse_moment_ms
+from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.timestamps import from_ms, parse_moment_ms, parse_when_ms
 
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
@@ -46,6 +47,13 @@ In = Annotated[
     str | None,
     typer.Option("--in", metavar="DURATION", help="The delay, such as 250ms, 5s, 15m or 2d."),
 ]
+Expires = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="From then on it is a dead letter instead: a time, or how far ahead (+1h).",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -65,6 +73,13 @@ def when(due: str | None, delay: str | None) -> When:
     if delay is not None:
         return When(delay=duration(delay, "--in"))
     return When()
+
+
+def expiry(text: str | None) -> datetime | None:
+    """The moment of `--expires`, if it is given."""
+    if text is None:
+        return None
+    return from_ms(parse_when_ms(text, "--expires", SystemClock().now_ms()))
 
 
 def duration(text: str, what: str) -> timedelta:

@@ -40,7 +40,14 @@ from chronoline.client.producer_stream import ProducerStream
 from chronoline.client.renewal import renew
 from chronoline.client.requests import RequestKind
 from chronoline.client.schedules import Schedule, recurrence_of
-from chronoline.client.times import Delay, check_count, duration_ms, lease_length_ms, when
+from chronoline.client.times import (
+    Delay,
+    check_count,
+    duration_ms,
+    lease_length_ms,
+    moment_ms,
+    when,
+)
 from chronoline.client.tls import Tls
 from chronoline.client.topics import Topic, TopicSettings, settings_in_ms
 from chronoline.core.change import Change
@@ -309,13 +316,29 @@ class AsyncClient:
             logger.warning("%s", warning, extra={"action": "crowded", "topic": topic})
 
     async def reschedule(
-        self, topic: str, id: str, *, due: datetime | None = None, delay: Delay | None = None
+        self,
+        topic: str,
+        id: str,
+        *,
+        due: datetime | None = None,
+        delay: Delay | None = None,
+        expires: datetime | None = None,
     ) -> None:
-        """Moves a message of the own group. Raises `Refused` if it is leased, or another group owns it."""
+        """Moves a message of the own group. Raises `Refused` if it is leased, or another group owns it.
+
+        A message with `expires` keeps it, unless a new one is given here. A due at or after `expires` is
+        refused (`expired`).
+        """
         if due is None and delay is None:
             raise InvalidInput("say when it is due: give due or delay; delay=0 means at once")
         _checked_ids([id])
-        change = Change(Operation.RESCHEDULE, id, self._producer.name, to=when(due, delay))
+        change = Change(
+            Operation.RESCHEDULE,
+            id,
+            self._producer.name,
+            to=when(due, delay),
+            expires=None if expires is None else moment_ms(expires, "expires"),
+        )
         raise_for_refused(await self._request(topic, Operation.RESCHEDULE, [change]))
 
     async def cancel(self, topic: str, id: str) -> None:

@@ -323,10 +323,20 @@ class Client(Closable):
         return self._run(self._inner.send_many(topic, messages, if_exists=if_exists))
 
     def reschedule(
-        self, topic: str, id: str, *, due: datetime | None = None, delay: Delay | None = None
+        self,
+        topic: str,
+        id: str,
+        *,
+        due: datetime | None = None,
+        delay: Delay | None = None,
+        expires: datetime | None = None,
     ) -> None:
-        """Moves a message of the own group. Raises `Refused` if it is leased, or another group owns it."""
-        return self._run(self._inner.reschedule(topic, id, due=due, delay=delay))
+        """Moves a message of the own group. Raises `Refused` if it is leased, or another group owns it.
+
+        A message with `expires` keeps it, unless a new one is given here. A due at or after `expires` is
+        refused (`expired`).
+        """
+        return self._run(self._inner.reschedule(topic, id, due=due, delay=delay, expires=expires))
 
     def cancel(self, topic: str, id: str) -> None:
         """Cancels a message of the own group. Raises `Refused` if it is leased, or another group owns it."""

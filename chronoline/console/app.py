@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -31,11 +32,10 @@ from chronoline.console.pages import (
     is_nobody,
     redirect,
     session_of,
-    with_cookie,
 )
 from chronoline.console.pipes import PipePages
 from chronoline.console.schedules import SchedulePages
-from chronoline.console.sessions import BrowserSessions
+from chronoline.console.sessions import BrowserSession, BrowserSessions, cookie_in, cookie_name
 from chronoline.console.timers import TimerPages
 from chronoline.console.topics import TopicPages
 from chronoline.console.traffic import Traffic
@@ -67,7 +67,7 @@ class Console:
             parts=edge.parts,
             door=edge.door,
             edge=edge,
-            sessions=BrowserSessions(time.monotonic, edge.parts.broker),
+            sessions=BrowserSessions(time.time, edge.door.token_hash),
             traffic=self._traffic,
         )
         self._pages = Pages(self._context)
@@ -98,7 +98,8 @@ class Console:
         )
 
     def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
-        session = self._context.sessions.find(headers.get(b"cookie", b""), uses=False)
+        name = cookie_name("session", headers.get(b"host", b""))
+        session = self._context.sessions.find(cookie_in(headers.get(b"cookie", b""), name))
         return b"" if session is None else session.authorization
 
     async def start(self) -> None:
@@ -108,6 +109,7 @@ class Console:
         self._traffic.end()
 
     async def stop(self) -> None:
+        self._overview.stop()
         self._topics.stop()
         self._pipes.stop()
         await self._logs.stop()
@@ -134,20 +136,20 @@ class Console:
                 problem="This token is not known here, or has expired.",
                 then=_then(request),
             )
-        # Another id than before: one that was planted in the browser opens nothing.
-        sessions = self._context.sessions
-        sessions.close(session_of(request))
-        session = sessions.open(authorization)
-        return self._with_session(redirect(_then(request)), session.id)
+        # A JWT is not among the tokens.
+        name = principal.name if principal.kind == "token" else ""
+        session = self._context.sessions.open(authorization, name)
+        if session is None:
+            raise HTTPException(HTTPStatus.BAD_REQUEST, "this token is too large for a cookie")
+        request.scope[SESSION] = session
+        return redirect(_then(request))
 
     async def _sign_out(self, request: Request) -> Response:
         await form_of(request)
         sessions = self._context.sessions
-        sessions.close(session_of(request))
-        return self._with_session(redirect(f"{CONSOLE}/"), sessions.open().id)
-
-    def _with_session(self, response: Response, session_id: str) -> Response:
-        return with_cookie(response, session_id, self._context)
+        sessions.end(session_of(request))
+        request.scope[SESSION] = sessions.stranger(is_let_in=False)
+        return redirect(f"{CONSOLE}/")
 
 
 def _then(request: Request) -> str:
@@ -172,24 +174,15 @@ class _Frame:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        sessions = self._context.sessions
-        session = sessions.find(request.headers.get("cookie", "").encode("latin-1"))
-        is_new = session is None
-        if session is None:
-            session = sessions.open()
-        scope[SESSION] = session
+        cookies = _Cookies(request.headers, secure=self._context.door.tls is not None)
+        scope[SESSION] = self._session(request, cookies)
 
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = dict(message["headers"])
                 for name, value in SECURITY_HEADERS.items():
                     headers.setdefault(name.encode(), value.encode())
-                message["headers"] = list(headers.items())
-                if is_new and b"set-cookie" not in headers:
-                    carrier = with_cookie(Response(), session.id, self._context)
-                    message["headers"].append(
-                        (b"set-cookie", carrier.headers["set-cookie"].encode())
-                    )
+                message["headers"] = [*headers.items(), *cookies.changes(scope[SESSION])]
             await send(message)
 
         path = request.url.path
@@ -198,3 +191,37 @@ class _Frame:
             await answer(scope, receive, send_safely)
             return
         await self._app(scope, receive, send_safely)
+
+    def _session(self, request: Request, cookies: _Cookies) -> BrowserSession:
+        sessions = self._context.sessions
+        session = sessions.find(cookies.session) if self._context.door.asks else None
+        if session is None:
+            session = sessions.stranger(cookies.session, is_let_in=not is_nobody(request))
+        session.read_notes(cookies.notes)
+        return session
+
+
+class _Cookies:
+    """The cookies of one request, and what the answer changes in them."""
+
+    def __init__(self, headers: Headers, *, secure: bool) -> None:
+        self._secure = secure
+        host, cookies = (headers.get(each, "").encode("latin-1") for each in ("host", "cookie"))
+        self._names = [cookie_name(kind, host) for kind in ("session", "notes")]
+        self.session, self.notes = (cookie_in(cookies, name) for name in self._names)
+
+    def changes(self, session: BrowserSession) -> list[tuple[bytes, bytes]]:
+        carrier = Response()
+        now = (session.cookie, session.notes_cookie())
+        for name, before, value in zip(self._names, (self.session, self.notes), now, strict=True):
+            if value != before:
+                carrier.set_cookie(
+                    name,
+                    value,
+                    max_age=None if value else 0,
+                    path=CONSOLE,
+                    httponly=True,
+                    samesite="strict",
+                    secure=self._secure,
+                )
+        return [each for each in carrier.raw_headers if each[0] == b"set-cookie"]

@@ -26,6 +26,7 @@ from chronoline.console.pages import (
     principal_of,
     redirect,
     segment,
+    time_given,
 )
 from chronoline.core.errors import ChronolineError, Refused
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Message
@@ -91,8 +92,8 @@ class MessagePages:
             producer_group=given["group"],
             consumer=given["consumer"],
             prefix=given["prefix"],
-            start=given["from"] or None,
-            end=given["to"] or None,
+            start=time_given(given["from"]) or None,
+            end=time_given(given["to"]) or None,
             status=[status] if status else None,  # type: ignore[list-item]  # one of them
             limit=_PAGE,
             after=query.get("after", ""),
@@ -214,7 +215,8 @@ class MessagePages:
         )
 
     def _when(self, form: Mapping[str, str]) -> int:
-        return parse_when_ms(form.get("when", "now"), "when", self._context.parts.clock.now_ms())
+        when = time_given(form.get("when", "now"))
+        return parse_when_ms(when, "when", self._context.parts.clock.now_ms())
 
     # Changing
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -14,11 +15,19 @@ from chronoline.broker.cluster_info import BrokerInfo, cluster_info
 from chronoline.broker.http.auth import ASK_AGAIN, NOBODY
 from chronoline.broker.principals import Principal
 from chronoline.console.pages import Pages, allows, principal_of
+from chronoline.console.rollups import Rollups
 from chronoline.console.traffic import TrafficSample
 from chronoline.core.errors import ChronolineError, TooMuch
 from chronoline.core.rights import RightKind
+from chronoline.core.topic import Topic
+from chronoline.stores.contract import Store
 
 _MOST_TOPICS = 10
+_MOST_DEAD_LETTERS = 1_000
+"""The most dead letters of a topic that are counted."""
+_DEAD_LETTERS_EVERY_S = 10.0
+_TOPICS_AT_ONCE = 100
+"""The topics whose dead letters one read of the store counts."""
 _MOST_STREAMS = 100
 """Streams of events at a time. Each of them keeps a connection, and there are others who need one."""
 
@@ -30,26 +39,37 @@ class OverviewPages:
         self._pages = pages
         self._context = pages.context
         self._streams = 0
+        self._dead: Rollups[dict[str, int]] = Rollups(least_age_s=_DEAD_LETTERS_EVERY_S)
 
     def routes(self) -> list[Route]:
         return [Route("/", self._overview), Route("/live", self._live)]
+
+    def stop(self) -> None:
+        self._dead.stop()
 
     async def _overview(self, request: Request) -> Response:
         parts = self._context.parts
         info = await cluster_info(parts)
         may_observe = allows(request, RightKind.OBSERVE)
-        busiest = sorted(
-            (name for name in parts.metrics.topics if principal_of(request).rights.touches(name)),
-            key=lambda name: -parts.metrics.lateness_of(name).total,
-        )
+        rights = principal_of(request).rights
+        delivered = [
+            (name, late)
+            for name in parts.metrics.topics
+            if rights.touches(name) and (late := parts.metrics.lateness_of(name)).total
+        ]
+        delivered.sort(key=lambda each: -each[1].total)
+        dead = await self._dead_letters(principal_of(request))
         return self._pages.page(
             request,
             "overview.html",
             brokers=[_row(each) for each in info.brokers] if may_observe else [],
             consumers=len(info.subscribers),
             held=sum(len(each.outstanding) for each in parts.loaders.subscriptions),
+            dead=dead,
+            most_dead=_MOST_DEAD_LETTERS,
+            most_topics=_MOST_TOPICS,
             coordination_problem=info.coordination_problem,
-            busiest=[(name, parts.metrics.lateness_of(name)) for name in busiest[:_MOST_TOPICS]],
+            busiest=delivered[:_MOST_TOPICS],
             samples=[each.to_json() for each in self._context.traffic.samples],
         )
 
@@ -67,28 +87,56 @@ class OverviewPages:
             yield "retry: 2000\n\n"
             while (sample := await self._context.traffic.wait()) is not None:
                 # The token may have been revoked or have expired, or the session have ended.
-                if ask() is NOBODY:
+                principal = ask()
+                if principal is NOBODY:
                     yield "event: signed-out\ndata:\n\n"
                     break
-                yield f"data: {json.dumps(self._event(sample))}\n\n"
+                dead = await self._dead_letters(principal)
+                yield f"data: {json.dumps(self._event(sample, dead))}\n\n"
         except ChronolineError:
             pass  # whether it may go on is not known: the browser asks again
         finally:
             self._streams -= 1
 
-    def _event(self, sample: TrafficSample) -> dict[str, Any]:
+    async def _dead_letters(self, principal: Principal) -> dict[str, int] | None:
+        """The topics with dead letters, most of them first; None while they are not known."""
+        try:
+            rollup = await self._dead.get("dead", self._count_dead_letters)
+        except ChronolineError:  # the page says by itself that the store does not answer
+            return None
+        if rollup is None:
+            return None
+        allows = principal.rights.allows
+        return {name: n for name, n in rollup.value.items() if allows(RightKind.OBSERVE, name)}
+
+    async def _count_dead_letters(self) -> dict[str, int]:
+        parts, counted = self._context.parts, dict[str, int]()
+        topics = await parts.topics.list()
+        for place in range(0, len(topics), _TOPICS_AT_ONCE):
+            some = topics[place : place + _TOPICS_AT_ONCE]
+            counted |= await parts.access.call("dead_letters", partial(_dead_letters_of, some))
+        return dict(sorted(counted.items(), key=lambda each: -each[1]))
+
+    def _event(self, sample: TrafficSample, dead: Mapping[str, int] | None) -> dict[str, Any]:
         degradation = self._context.parts.degradation
         subscriptions = self._context.parts.loaders.subscriptions
         return {
             "sample": sample.to_json(),
             "held": sum(len(each.outstanding) for each in subscriptions),
-            "consumers": len(subscriptions),
+            "dead": None if dead is None else sum(dead.values()),
             "problems": [
                 {"type": each.type.value, "reason": each.reason, "ready": ready}
                 for ready, found in ((False, degradation.current), (True, degradation.notices))
                 for each in found
             ],
         }
+
+
+def _dead_letters_of(topics: Sequence[Topic], store: Store) -> dict[str, int]:
+    counts = {
+        each.name: len(store.dead_letters(each.uid, limit=_MOST_DEAD_LETTERS)) for each in topics
+    }
+    return {name: count for name, count in counts.items() if count}
 
 
 def _row(info: BrokerInfo) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from chronoline.broker.principals import Principal
 from chronoline.console.sessions import BrowserSession, BrowserSessions
 from chronoline.console.traffic import Traffic
 from chronoline.core.errors import ChronolineError, OutcomeUnknown
+from chronoline.core.lateness import show_bound, show_lateness
 from chronoline.core.rights import RightKind
 from chronoline.core.topic import Topic
 from chronoline.runtime.timestamps import show_moment
@@ -44,6 +45,7 @@ SECURITY_HEADERS = {
     "cache-control": "no-store",
 }
 _SECRET_FIELD = "form_secret"
+_OWN_SITES = ("same-origin", "none")
 _MOST_FIELDS = 100
 _MOST_FORM_BYTES = 1024 * 1024
 _MOST_SIGN_IN_BYTES = 16 * 1024
@@ -88,7 +90,10 @@ class Pages:
             lstrip_blocks=True,
         )
         environment.filters |= {
+            "bound": show_bound,
+            "lateness": show_lateness,
             "moment": show_moment,
+            "time": show_time,
             "number": show_number,
             "duration": show_duration,
             "segment": segment,
@@ -173,6 +178,8 @@ def path_name(request: Request, name: str) -> str:
 
 async def form_of(request: Request) -> Mapping[str, str]:
     """The fields of a form that this session was given. Empty ones are left out."""
+    if request.headers.get("sec-fetch-site", "same-origin") not in _OWN_SITES:
+        raise HTTPException(HTTPStatus.FORBIDDEN, "the form is from a page of another site")
     body = await _form_body(
         request, _MOST_SIGN_IN_BYTES if is_nobody(request) else _MOST_FORM_BYTES
     )
@@ -251,18 +258,6 @@ async def act(
     return redirect(if_not or then)
 
 
-def with_cookie(response: Response, session_id: str, context: ConsoleContext) -> Response:
-    response.set_cookie(
-        context.sessions.cookie,
-        session_id,
-        path=CONSOLE,
-        httponly=True,
-        samesite="strict",
-        secure=context.door.tls is not None,
-    )
-    return response
-
-
 # Words in templates
 
 
@@ -273,6 +268,16 @@ def segment(text: str) -> str:
 
 def show_number(number: float) -> str:
     return f"{number:,.0f}" if number == int(number) else f"{number:,.1f}"
+
+
+def show_time(moment_ms: int) -> str:
+    """A moment as all pages and charts show it: 2026-01-31 12:00:00.000 UTC."""
+    return show_moment(moment_ms).replace("T", " ").replace("Z", " UTC")
+
+
+def time_given(text: str) -> str:
+    """A moment that a visitor gives, also in the form in which it is shown."""
+    return text.strip().replace(" UTC", "Z")
 
 
 def show_duration(duration_ms: float) -> str:

@@ -38,16 +38,19 @@ class Rollup(Generic[Value]):
     def age_s(self, now_s: float) -> float:
         return now_s - self.at_s
 
-    def is_due(self, now_s: float) -> bool:
-        return self.age_s(now_s) >= max(_LEAST_AGE_S, _REST * self.took_s)
+    def is_due(self, now_s: float, least_age_s: float) -> bool:
+        return self.age_s(now_s) >= max(least_age_s, _REST * self.took_s)
 
 
 class Rollups(Generic[Value]):
     """Counts by their key. Owned by the event loop."""
 
-    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
-        """`now_s` is a monotonic clock."""
+    def __init__(
+        self, now_s: Callable[[], float] = time.monotonic, *, least_age_s: float = _LEAST_AGE_S
+    ) -> None:
+        """`now_s` is a monotonic clock. A count is not repeated before it has this age."""
         self._now_s = now_s
+        self._least_age_s = least_age_s
         self._known: BoundedCache[Hashable, Rollup[Value]] = BoundedCache(_MOST)
         self._counting: dict[Hashable, asyncio.Task[Rollup[Value]]] = {}
 
@@ -59,7 +62,7 @@ class Rollups(Generic[Value]):
         Raises what the count raised, if there is no earlier one.
         """
         known = self._known.get(key)
-        if known is not None and not known.is_due(self._now_s()):
+        if known is not None and not known.is_due(self._now_s(), self._least_age_s):
             return known
         task = self._counting.get(key)
         if task is None and len(self._counting) >= _MOST_COUNTING:

@@ -26,10 +26,11 @@ from chronoline.console.pages import (
     segment,
     whole_parameter,
 )
-from chronoline.console.rollups import Rollups
-from chronoline.core.lateness import LATENESS_BOUNDS_MS
+from chronoline.console.rollups import Rollup, Rollups
+from chronoline.core.lateness import LATENESS_BOUNDS_MS, show_bound
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.rights import RightKind
+from chronoline.core.topic import Topic
 from chronoline.stores.contract import Counts, ForecastStep
 
 _PAGE = 50
@@ -53,6 +54,7 @@ class TopicPages:
             Route("/topics", self._list),
             Route("/topics", self.create_topic, methods=["POST"]),
             Route(one, self._show),
+            Route(f"{one}/counts.json", self._counts_now),
             Route(f"{one}/forecast.json", self._forecast),
             Route(f"{one}/pause", self._pause_page),
             Route(f"{one}/pause", self.pause_topic, methods=["POST"]),
@@ -117,9 +119,7 @@ class TopicPages:
         may_observe = allows(request, RightKind.OBSERVE, topic.name)
         counts = None
         if may_observe:
-            counts = await self._counts.get(
-                topic.uid, lambda: self._context.parts.carrier.count(topic.uid, start=0, end=None)
-            )
+            counts = await self._count(topic)
         subscribers = [
             each
             for each in (await cluster_info(self._context.parts)).subscribers
@@ -140,6 +140,23 @@ class TopicPages:
             may_observe=may_observe,
             may_send=allows(request, RightKind.PRODUCE, topic.name),
             may_administer=allows(request, RightKind.ADMINISTER, topic.name),
+        )
+
+    async def _count(self, topic: Topic) -> Rollup[Counts] | None:
+        carrier = self._context.parts.carrier
+        return await self._counts.get(
+            topic.uid, lambda: carrier.count(topic.uid, start=0, end=None)
+        )
+
+    async def _counts_now(self, request: Request) -> Response:
+        """The tiles of a page that was shown before its messages were counted."""
+        topic = await self._pages.topic(request)
+        principal_of(request).check(RightKind.OBSERVE, topic.name)
+        counts = await self._count(topic)
+        return JSONResponse(
+            {"counting": counts is None}
+            if counts is None
+            else {"counting": False, **{each: getattr(counts.value, each) for each in _STATUSES}}
         )
 
     def _consumer(self, info: SubscriberInfo) -> dict[str, Any]:
@@ -237,7 +254,7 @@ class TopicPages:
 
 
 def _histogram(late: list[int], control: list[int]) -> list[dict[str, Any]]:
-    bounds = [*(str(each) for each in LATENESS_BOUNDS_MS), "more"]
+    bounds = [*map(show_bound, LATENESS_BOUNDS_MS), "more"]
     totals = max(1, sum(late)), max(1, sum(control))
     return [
         {

@@ -38,13 +38,11 @@ class TrafficSample:
     control: LatenessHistogram
 
     def to_json(self) -> dict[str, Any]:
-        late = {name: self.lateness.percentile_ms(part) for name, part in _PERCENTILES}
         return {
             "at": self.at_ms,
             "in": round(self.received_per_s, 1),
             "out": round(self.delivered_per_s, 1),
-            # Beyond the last bound there is no number to draw.
-            "late": {name: None if ms == float("inf") else ms for name, ms in late.items()},
+            "late": {name: self.lateness.percentile_ms(part) for name, part in _PERCENTILES},
             "control": self.control.percentile_ms(0.99),
         }
 

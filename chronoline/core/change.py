@@ -41,6 +41,8 @@ class Change(NamedTuple):
     """The session that the lease was granted to."""
     problem: str = ""
     """Why the item is no change at all. The store refuses it as `invalid`."""
+    expires: int | None = None
+    """A new `expires` for a message that is rescheduled; None keeps the one that it has."""
 
     @property
     def to_ms(self) -> int:

@@ -109,7 +109,7 @@ def message_problem(message: NewMessage, largest_body_bytes: int) -> str | None:
         or bytes_problem("body", message.body, largest_body_bytes)
         or (message.key is not None and bytes_problem("key", message.key, MAX_KEY_BYTES))
         or (message.headers != () and headers_problem(message.headers))
-        or (message.expires is not None and _expires_problem(message.expires, message.due))
+        or (message.expires is not None and expires_problem(message.expires, message.due))
         or (
             message.digest is not None and bytes_problem("digest", message.digest, MAX_DIGEST_BYTES)
         )
@@ -117,9 +117,10 @@ def message_problem(message: NewMessage, largest_body_bytes: int) -> str | None:
     )
 
 
-def _expires_problem(expires: int, due: int) -> str | None:
+def expires_problem(expires: object, due: int) -> str | None:
+    """A moment after the due."""
     problem = time_problem("expires", expires)
-    if problem is None and expires <= due:
+    if problem is None and isinstance(expires, int) and expires <= due:
         return f"expires {expires} is not after due {due}: the message could never be delivered"
     return problem
 

@@ -150,8 +150,12 @@ class SavedMessage:
     headers: tuple[Header, ...]
     body: bytes | None
     reason: str = ""
-    """Why a dead letter died; empty for a message."""
+    """Why a dead letter died; empty for a message, and for a letter that was buried without a reason."""
     died: int = 0
+
+    @property
+    def is_dead(self) -> bool:
+        return bool(self.died or self.reason)
 
     @property
     def content_bytes(self) -> int:

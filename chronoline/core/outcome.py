@@ -25,6 +25,7 @@ class Refusal(StrEnum):
     LAPSED = "lapsed"
     STALE = "stale"
     NOT_DUE = "not_due"
+    EXPIRED = "expired"
     IMMUTABLE = "immutable"
     TOO_SOON = "too_soon"
     INVALID = "invalid"
@@ -46,6 +47,7 @@ REASONS = {
     Refusal.LAPSED: "the lease is over",
     Refusal.STALE: "the version is not the current one; look the message up again",
     Refusal.NOT_DUE: "the message is not due yet",
+    Refusal.EXPIRED: "the new due is not before the message's `expires`, so nobody would get it; give a later one too",
     Refusal.IMMUTABLE: "a body never changes; cancel the message and create another",
     Refusal.TOO_SOON: "the new time must be at least 10 ms ahead, and an extension not end before the due",
     Refusal.INVALID: "the input is not valid",

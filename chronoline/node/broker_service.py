@@ -176,6 +176,10 @@ class BrokerService(AsyncService):
             session=lambda: member.session,
             failed=self.metrics.failed,
         )
+        calls = self._calls
+        if calls is None:
+            caller = await self._exits.enter_async_context(Caller(AddressGuard(LOOPBACK)))
+            calls = TargetPolicy(caller=caller)
         topics = Topics(
             access,
             lifecycle,
@@ -184,6 +188,7 @@ class BrokerService(AsyncService):
             deleted=self._topic_deleted,
             learned=self._topic_learned,
             latest=self._latest_topic,
+            target_refusal=calls.caller.refusal,
         )
         carrier = Carrier(
             access, topics, loaders, self._clock, self.metrics, overrides=self._quotas
@@ -240,10 +245,6 @@ class BrokerService(AsyncService):
         await self._exits.enter_async_context(topic_watch)
         for what, work in (("upkeep", self._keep_up), ("watching the clock", self._watch_clock)):
             self._exits.callback(supervise(what, work, self.metrics.failed).cancel)
-        calls = self._calls
-        if calls is None:
-            caller = await self._exits.enter_async_context(Caller(AddressGuard(LOOPBACK)))
-            calls = TargetPolicy(caller=caller)
         if "carrier" in self._options.roles:
             await self._exits.enter_async_context(Targets(self.parts, calls))
             await self._exits.enter_async_context(occurrences)

@@ -53,7 +53,8 @@ class Counters:
         for name in _SUMMED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.clock_offset_ms = max(self.clock_offset_ms, other.clock_offset_ms, key=abs)
-        self.lateness.add(other.lateness.counts, other.lateness.sum_ms)
+        late = other.lateness
+        self.lateness.add(late.counts, late.sum_ms, late.max_ms)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -65,12 +66,13 @@ class Counters:
             found = dict(json.loads(text))
             lateness = found.pop("lateness")
             late, sum_ms = list(lateness["counts"]), float(lateness.get("sum_ms", 0))
+            max_ms = float(lateness.get("max_ms", sum_ms))
         except (ValueError, KeyError, TypeError, AttributeError):
             return cls()
         known = {name: found[name] for name in found if name in cls.__slots__}
         counters = cls(**known)
         if len(late) == len(counters.lateness.counts):
-            counters.lateness.add(late, sum_ms)
+            counters.lateness.add(late, sum_ms, max_ms)
         return counters
 
 

@@ -40,7 +40,7 @@ def parse_moment_ms(text: str, what: str) -> int:
     """RFC 3339 with its zone, in UTC milliseconds, fractions rounded up."""
     if not _RFC_3339.fullmatch(text):
         raise InvalidInput(
-            f"{what} {text!r:.60} is not a time with its zone, such as 2026-01-31T12:00:00Z"
+            f"{what} {text!r:.60} is not a time with its zone and seconds, such as 2027-01-31T12:00:00Z"
         )
     try:
         moment_ms = to_ms(datetime.fromisoformat(text.upper()))

@@ -24,8 +24,8 @@ OPTIONS = {
     "log": "The string that names the log, as `chronoline log init` prints it.",
     "topic": "The topic to read or to append to.",
     "startingOffsets": "Where to start: `earliest`, `latest`, or the next sequence of each partition such as"
-    ' `{"0": 17, "1": -2}`, in which -2 is earliest and -1 latest. By default `earliest` for a batch, `latest`'
-    " for a stream. A stream with a checkpoint continues from it.",
+    ' `{"0": 17, "1": -2}`, in which -2 is earliest and -1 latest. By default `earliest` for a batch,'
+    " `latest` for a stream. A stream with a checkpoint continues from it.",
     "endingOffsets": "Where a batch ends, in the same form; exclusive. By default `latest`.",
     "partitions": "The partitions to read, such as `0,2`. By default all.",
     "maxOffsetsPerTrigger": "The most events in a micro-batch, shared by backlog. By default all.",

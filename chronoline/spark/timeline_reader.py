@@ -45,7 +45,7 @@ OPTIONS = {
     "store": "The URL of the store.",
     "topic": "The topic, which is a timeline.",
     "view": "`messages`, `forecast` (the future load), or `dead` (the dead letters).",
-    "buckets": "The buckets to read, such as `0-31` or `0-7,16-23`; the last one is included. By default all.",
+    "buckets": "The buckets to read, such as `0-31` or `0-7,16-23`; the last is included. By default all.",
     "from": "The start of the forecast, by default `now`.",
     "to": "The end of the forecast, by default `+1h`.",
     "step": "The length of a row of the forecast, by default `1m`.",

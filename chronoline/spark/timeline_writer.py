@@ -54,12 +54,12 @@ _MOST_SHOWN = 5
 _MAY_BE_REPEATED = (Refusal.EXISTS, Refusal.LEASED)
 
 OPTIONS = {
-    "ifExists": "`replace`: the new message replaces the owner's message with the same id. `ignore`: the old one"
-    " stays, and the row is not refused.",
-    "refusals": "`fail`, or the folder that keeps refused rows as Parquet: a path, or a URL such as `s3://…`.",
-    "producerGroup": "The owner, by default `default`. Clients that name this group may reschedule and cancel.",
-    "delay": "The delay of rows without a due time, such as `15m`: from the start of the write, or in a stream"
-    " from the write of the rows.",
+    "ifExists": "`replace`: the new message replaces the owner's message with the same id. `ignore`: the old"
+    " one stays, and the row is not refused.",
+    "refusals": "`fail`, or the folder that keeps refused rows as Parquet: a path or a URL, `s3://…`.",
+    "producerGroup": "The owner, by default `default`. Clients of this group may reschedule and cancel.",
+    "delay": "The delay of rows without a due time, such as `15m`: from the start of the write, or in a"
+    " stream from the write of the rows.",
     "ids": "`made`: rows without an id get one.",
 }
 """The meaning of each option, for the reference; `store` and `topic` are those of reading."""

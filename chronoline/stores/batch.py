@@ -12,6 +12,7 @@ from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
 from chronoline.core.ids import bucket_of
 from chronoline.core.limits import (
     MIN_LEASE_MS,
+    expires_problem,
     id_problem,
     message_problem,
     name_problem,
@@ -176,8 +177,13 @@ def change_batch(
         placed = change
         if isinstance(change.to, After):
             placed = change._replace(to=now_ms + max(change.to.delay_ms, soonest_ms))
+        if change.expires is not None:
+            problem = expires_problem(change.expires, placed.to_ms)
+            if problem:
+                batch.refuse(place, change.id, problem)
+                continue
         if is_spread:
-            placed = placed._replace(to=topic.spread(change.id, placed.to_ms))
+            placed = placed._replace(to=topic.spread(change.id, placed.to_ms, placed.expires))
         batch.add(place, change.id, (bucket_of(change.id, buckets), placed))
     return batch
 
@@ -186,7 +192,7 @@ def _change_problem(operation: Operation, change: object, valid: Change | None) 
     """The problem of a change. The texts that it shares with a valid one are not checked again."""
     if not isinstance(change, Change):
         return f"must be a Change, not {type(change).__name__}"
-    kind, message_id, name, version, to, _, reason, session, problem = change
+    kind, message_id, name, version, to, _, reason, session, problem, _ = change
     if kind is not operation:
         problem = problem or f"all changes of a batch have one operation: {operation}, not {kind}"
     if isinstance(to, After) and operation in NEEDS_TIME_AHEAD:

@@ -160,6 +160,7 @@ class StoredRow(NamedTuple):
     lock_consumer: str | None
     version: int
     due: int
+    expires: int | None = None
     lock_session: str | None = None
     """The session that was granted the last lease; it stays when that session gives the message back."""
     digest: bytes | None = None
@@ -322,8 +323,9 @@ class Store(ScheduleStore, Closable):
     ) -> list[Outcome]:
         """Moves messages (id, new due) on the timeline, also into the past. Sets `due = ts`.
 
-        Guard: own producer group and no live lease. A lapsed lease counts as an attempt. A message that is
-        moved past its `expires` goes to the dead letters when it falls due.
+        Guard: own producer group and no live lease; and the message does not expire until the new due, nor
+        has it expired: then it could never be delivered, and the outcome is `expired`. `apply` takes a
+        `Change` with a new `expires` too. A lapsed lease counts as an attempt.
         """
         check_name("producer group", producer_group)
 

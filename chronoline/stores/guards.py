@@ -105,6 +105,10 @@ def explain(row: StoredRow | None, change: Change, now_ms: int) -> Refusal | Non
     names_version = operation in LEASE_OPERATIONS or change.version != 0
     if names_version and row is not None and row.version != change.version:
         return Refusal.STALE
+    if operation is Operation.RESCHEDULE and row is not None:
+        ends = row.expires if change.expires is None else change.expires
+        if ends is not None and ends <= max(change.to_ms, now_ms):
+            return Refusal.EXPIRED
     if operation in NEEDS_TIME_AHEAD:
         # A lease that ended before the due would make the message available before it.
         earliest = max(now_ms, row.due) if operation in EXTENSIONS and row else now_ms
@@ -239,5 +243,11 @@ def _is_undecided(row: StoredRow | None, change: Change, refusal: Refusal | None
         return row.version == change.version and row.lock_consumer == change.name
     if operation in _OF_OWNERS & DELETIONS:
         return refusal is Refusal.NOT_FOUND
-    overtaken = (Refusal.NOT_FOUND, Refusal.LEASED, Refusal.DELETED, Refusal.DEAD)
+    overtaken = {
+        Refusal.NOT_FOUND,
+        Refusal.LEASED,
+        Refusal.DELETED,
+        Refusal.DEAD,
+        Refusal.EXPIRED,  # the earlier attempt may have come in time
+    }
     return operation in _OF_OWNERS and refusal in overtaken

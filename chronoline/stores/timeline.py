@@ -779,7 +779,8 @@ def _new_of(saved: SavedMessage) -> NewMessage:
 
 def _restored(topic: Topic, saved: SavedMessage) -> RestoredRow:
     key = bucket_of(saved.id, topic.settings.buckets), saved.id
-    return RestoredRow(key, saved.due, saved.attempts, saved.reason or None, saved.died)
+    death = saved.reason if saved.is_dead else None
+    return RestoredRow(key, saved.due, saved.attempts, death, saved.died)
 
 
 def _ids(after: str, first: str) -> Ids:

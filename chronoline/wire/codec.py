@@ -294,12 +294,13 @@ class _Form(NamedTuple):
     time: str = ""
     """The field of a new time that is absolute; a relative one is `delay_ms`."""
     has_reason: bool = False
+    has_expires: bool = False
     kind: int = 0
     """Of a batch that several operations share."""
 
 
 _FORMS: dict[Operation, _Form] = {
-    Operation.RESCHEDULE: _Form("reschedule", "moves", time="due_ms"),
+    Operation.RESCHEDULE: _Form("reschedule", "moves", time="due_ms", has_expires=True),
     Operation.CANCEL: _Form("cancel", "ids", ids_alone=True),
     Operation.ACK: _Form("ack", "leases"),
     Operation.EXTEND: _Form("move", "moves", time="at_ms", kind=pb.MoveBatch.KIND_EXTEND),
@@ -337,7 +338,20 @@ class ChangeBatch(NamedTuple):
                 to = getattr(each, form.time) if absolute else After(each.delay_ms)
             version = each.version if leased else 0
             reason = each.reason if form.has_reason else ""
-            changes.append(Change(operation, each.id, name, version, to, 0, reason, session))
+            has_expires = form.has_expires and each.HasField("expires_ms")
+            expires = each.expires_ms if has_expires else None
+            changes.append(
+                Change(
+                    operation,
+                    each.id,
+                    name,
+                    version,
+                    to,
+                    reason=reason,
+                    session=session,
+                    expires=expires,
+                )
+            )
         return changes
 
 
@@ -369,6 +383,8 @@ def write_changes(
             setattr(item, form.time, change.to)
         if form.has_reason:
             item.reason = change.reason
+        if form.has_expires and change.expires is not None:
+            item.expires_ms = change.expires
 
 
 def read_changes(frame: pb.ProducerFrame | pb.ConsumerFrame) -> ChangeBatch:

@@ -288,6 +288,19 @@ def test_reschedule_takes_a_moment_or_a_duration(
     assert command.refusal("reschedule", topic, "i") == "give --due or --in"
 
 
+def test_reschedule_past_expires_is_refused_without_a_new_one(
+    command: Command, client: Client, topic: str
+) -> None:
+    command("send", topic, "--id=i", "--in=1h", "--expires=+2h")
+    refused = command.refusal("reschedule", topic, "i", "--in=3h")
+    assert "not before the message's `expires`" in refused
+    assert "moved 'i'" in command("reschedule", topic, "i", "--in=3h", "--expires=+4h")
+    moved = client.lookup(topic, "i")
+    assert moved is not None
+    assert moved.expires is not None
+    assert moved.expires > moved.due
+
+
 def test_show_prints_a_message(command: Command, client: Client, topic: str) -> None:
     headers = [("h", b"\x1bv"), ("h", None)]
     client.send(topic, b"b", id="i", delay=3_600, key=b"k", headers=headers)

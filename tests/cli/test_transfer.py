@@ -57,7 +57,7 @@ def test_store_is_exported_and_imported_without_a_broker(command: Command, tmp_p
     options = ("--store", url, "--format", "parquet")
     assert "exported 8" in command.result("export", "from", file, *options).stderr
     command("export", "from", file, "--dead-letters", *options)
-    assert "imported 10" in command.result("import", "to", file, *options).stderr
+    assert "imported 11" in command.result("import", "to", file, *options).stderr
     with open_store(url) as store:
         before, after = (exported(store, _uid(store.find_topic(each))) for each in ("from", "to"))
     assert before == after

@@ -11,7 +11,7 @@ from chronoline.broker.auth import Door
 from chronoline.broker.tokens import Tokens
 from chronoline.core.rights import Rights
 from tests.broker.http.served import serving
-from tests.console.visitor import Visitor, visiting
+from tests.console.visitor import SECRET, Visitor, visiting
 
 _SIGN_IN = "This node asks for a token"
 
@@ -97,6 +97,88 @@ def test_revoked_token_ends_its_session(tmp_path: Path) -> None:
             assert "Lateness" in await visitor.get("/")
             tokens.revoke("ops")
             assert _SIGN_IN in await visitor.get("/")
+
+    asyncio.run(play())
+
+
+def test_session_goes_on_at_any_node_until_its_token_is_revoked(tmp_path: Path) -> None:
+    """Behind one address: each request goes to the other node, as a load balancer may have it."""
+
+    async def play() -> None:
+        tokens = Tokens(tmp_path / "tokens.json")
+        token = tokens.create("ops")
+        tokens.create("other")
+        async with (
+            visiting(tmp_path, door=Door(tokens)) as (served, one),
+            visiting(tmp_path, door=Door(Tokens(tmp_path / "tokens.json"))) as (_, other),
+        ):
+            await served.http.post(
+                "/v1/topics", json={"name": "orders"}, headers={"authorization": f"Bearer {token}"}
+            )
+            browser = _Balanced(one, other)
+            await browser.get("/sign-in")
+            assert "Lateness" in await browser.post("/sign-in", token=token)
+            sent = {"id": "u1", "when": "+1h", "group": "shop"}
+            await browser.get("/topics/orders/messages/send")
+            assert "was sent" in await browser.post("/topics/orders/messages/send", **sent)
+            await browser.get("/topics/orders/messages/u1/cancel")
+            assert "was cancelled" in await browser.post("/topics/orders/messages/u1/cancel")
+            assert "was cancelled" not in await browser.get("/topics/orders")
+            tokens.revoke("ops")
+            for _ in "12":
+                assert _SIGN_IN in await browser.get("/")
+
+    asyncio.run(play())
+
+
+class _Balanced:
+    """A browser whose requests go to one of two nodes in turn, redirects included."""
+
+    def __init__(self, *nodes: Visitor) -> None:
+        self._nodes = list(nodes)
+        self._secret = ""
+        self._cookies: dict[str, str] = {}
+
+    async def get(self, path: str) -> str:
+        return await self._ask("GET", f"/console{path}")
+
+    async def post(self, path: str, **fields: str) -> str:
+        return await self._ask("POST", f"/console{path}", {"form_secret": self._secret, **fields})
+
+    async def _ask(self, method: str, path: str, form: dict[str, str] | None = None) -> str:
+        self._nodes.reverse()
+        node = self._nodes[0]
+        node.http.cookies.clear()
+        answer = await node.http.request(
+            method,
+            path,
+            data=form,
+            headers={
+                "host": "console.example:7480",
+                "cookie": "; ".join(f"{name}={value}" for name, value in self._cookies.items()),
+            },
+            follow_redirects=False,
+        )
+        for change in answer.headers.get_list("set-cookie"):
+            name, _, value = change.partition(";")[0].partition("=")
+            self._cookies[name] = value.strip('"')
+        if answer.is_redirect:
+            return await self._ask("GET", answer.headers["location"])
+        assert answer.status_code == 200, answer.text
+        self._secret = found[1] if (found := SECRET.search(answer.text)) else self._secret
+        return answer.text
+
+
+def test_form_of_a_page_of_another_site_is_refused(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with visiting(tmp_path) as (_, visitor):
+            await visitor.get("/topics")
+            form = {"form_secret": visitor.secret, "name": "orders"}
+            for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200)):
+                answer = await visitor.http.post(
+                    "/console/topics", data=form, headers={"sec-fetch-site": site}
+                )
+                assert answer.status_code == status, site
 
     asyncio.run(play())
 

@@ -14,7 +14,7 @@ import httpx
 from chronoline.console.app import Console
 from tests.broker.http.served import Served, serving
 
-_SECRET = re.compile(r'name="form_secret" value="([^"]+)"')
+SECRET = re.compile(r'name="form_secret" value="([^"]+)"')
 
 
 class Visitor:
@@ -26,8 +26,8 @@ class Visitor:
 
     @property
     def cookie(self) -> tuple[str, str]:
-        """Name and value of its only cookie."""
-        ((name, value),) = self.http.cookies.items()
+        """Name and value of the cookie of its session."""
+        ((name, value),) = (each for each in self.http.cookies.items() if "session" in each[0])
         return name, value
 
     async def get(self, path: str, status: int = 200) -> str:
@@ -46,7 +46,7 @@ class Visitor:
 
     def _read(self, page: httpx.Response, status: int) -> str:
         assert page.status_code == status, page.text
-        found = _SECRET.search(page.text)
+        found = SECRET.search(page.text)
         if found is not None:
             self.secret = found[1]
         return page.text

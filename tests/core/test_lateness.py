@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronoline.core.lateness import LATENESS_BOUNDS_MS, Lateness, LatenessHistogram
+from chronoline.core.lateness import LATENESS_BOUNDS_MS, Lateness, LatenessHistogram, show_bound
 
 
 @given(st.lists(st.floats(-1, 100_000), min_size=1), st.sampled_from([0.0, 0.5, 0.99, 0.999, 1.0]))
@@ -39,6 +39,35 @@ def test_histograms_are_added_and_shown_as_prometheus_wants_them() -> None:
     shown = dict(lateness.cumulative())
     assert lateness.sum_ms == 1_000_002.5
     assert (shown["0.001"], shown["0.002"], shown["60.0"], shown["+Inf"]) == (1, 2, 2, 3)
+
+
+def test_percentile_is_no_larger_than_the_largest() -> None:
+    lateness, total = LatenessHistogram(), LatenessHistogram()
+    lateness.observe(5_600)
+    before = lateness.copy()
+    assert lateness.percentile_ms(0.5) == 5_600
+    lateness.observe(2_500)
+    assert lateness.since(before).percentile_ms(0.5) == 2_500
+    total.add(lateness.counts, lateness.sum_ms)  # of a process that does not send its largest
+    assert total.percentile_ms(1.0) == 8_100
+    total.add(lateness.counts, lateness.sum_ms, lateness.max_ms)
+    lateness.observe(75_000)
+    assert lateness.percentile_ms(1.0) == 75_000
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "words"),
+    [
+        (None, "–"),
+        (0, "≤ 1 ms"),
+        (1, "≤ 1 ms"),
+        (7.2, "≤ 8 ms"),
+        (5_601, "≤ 5.7 s"),
+        (75_000, "≤ 75 s"),
+    ],
+)
+def test_bounds_in_words(late_ms: float | None, words: str) -> None:
+    assert show_bound(late_ms) == words
 
 
 def test_percentiles_are_values_that_occurred() -> None:

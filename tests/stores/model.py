@@ -87,6 +87,8 @@ class Model:
         row = self.find(message_id)
         if row is None or row.group != group or row.is_leased(now):
             return False
+        if row.expires is not None and row.expires <= max(due, now):
+            return False
         row.attempts += row.lock is not None
         row.ts = row.due = due
         row.lock = None

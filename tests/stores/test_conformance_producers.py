@@ -2,9 +2,10 @@
 
 import pytest
 
+from chronoline.core.change import Change
 from chronoline.core.ids import bucket_of
 from chronoline.core.message import Message, NewMessage
-from chronoline.core.permissions import System
+from chronoline.core.permissions import Operation, System
 from chronoline.stores.contract import IfExists
 from tests.stores.line import LEASE_MS, NOW, OWNERS, Line, MakeLine, ids, new, words
 
@@ -290,6 +291,49 @@ def test_reschedule_moves_ts_and_due(line: Line, due: int) -> None:
     assert (message.ts, message.due) == (due, due)
     assert message.version == outcomes[0].version == before.version + 1
     assert message.attempts == 0
+
+
+@pytest.mark.parametrize("ends", [NOW + 50, NOW + 500])
+@pytest.mark.parametrize("offset", [-1, 0, 1])
+def test_reschedule_to_expires_is_refused(line: Line, ends: int, offset: int) -> None:
+    before = line.put("a", due=NOW + 10, expires=ends)
+    refused = line.reschedule(("a", ends + offset))
+    assert refused == (["done"] if offset < 0 else ["expired"])
+    assert (line["a"] == before) == (offset >= 0)
+    assert line["a"].expires == ends
+
+
+def test_expired_message_is_not_rescheduled_into_the_past(line: Line) -> None:
+    line.put("a", due=NOW, expires=NOW + 50)
+    line.now = NOW + 49
+    assert line.reschedule(("a", NOW - 1)) == ["done"]
+    line.now = NOW + 50
+    assert line.reschedule(("a", NOW - 2)) == ["expired"]
+    assert line["a"].due == NOW - 1
+
+
+def move(line: Line, due: int, expires: int | None = None) -> str:
+    return line.apply(Change(Operation.RESCHEDULE, "a", OWNERS, to=due, expires=expires))[0]
+
+
+def test_reschedule_takes_a_new_expires(line: Line) -> None:
+    line.put("a", due=NOW + 10, expires=NOW + 50)
+    assert move(line, NOW + 100, NOW + 101) == "done"
+    assert (line["a"].due, line["a"].expires) == (NOW + 100, NOW + 101)
+    assert move(line, NOW + 20) == "done"
+    assert line["a"].expires == NOW + 101
+    assert move(line, NOW + 20, NOW + 20) == "invalid"
+    assert move(line, NOW + 20, -1) == "invalid"
+    assert move(line, NOW - 2, NOW - 1) == "expired"
+    assert (line["a"].due, line["a"].expires) == (NOW + 20, NOW + 101)
+
+
+def test_reschedule_gives_a_message_its_first_expires(line: Line) -> None:
+    line.put("a")
+    assert move(line, NOW + 20, NOW + 21) == "done"
+    line.now = NOW + 21
+    assert line.reserved() == []
+    assert [each.reason for each in line.dead()] == ["expired"]
 
 
 def test_reschedule_needs_the_own_group(line: Line) -> None:

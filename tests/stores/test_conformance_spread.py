@@ -2,6 +2,8 @@
 
 import pytest
 
+from chronoline.core.change import Change
+from chronoline.core.permissions import Operation
 from chronoline.stores.inputs import InputRecord, Intake
 from tests.stores.line import LEASE_MS, NOW, OWNERS, Line, MakeLine, new
 
@@ -47,6 +49,14 @@ def test_replacement_and_reschedule_are_spread(line: Line) -> None:
 def test_message_does_not_expire_by_the_spread(line: Line) -> None:
     line.put(*IDS, due=HERD, expires=HERD + 10)
     assert all(HERD <= line[each].due < HERD + 10 for each in IDS)
+
+
+def test_reschedule_spreads_no_further_than_its_new_expires(line: Line) -> None:
+    line.put(*IDS, due=NOW)
+    ends = HERD + 10
+    moves = [Change(Operation.RESCHEDULE, each, OWNERS, to=HERD, expires=ends) for each in IDS]
+    assert set(line.apply(*moves)) == {"done"}
+    assert all(HERD <= line[each].due < ends for each in IDS)
 
 
 def test_consumer_gives_a_message_back_to_the_moment_that_it_names(line: Line) -> None:

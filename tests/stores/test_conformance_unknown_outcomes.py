@@ -257,6 +257,13 @@ def test_overtaken_reschedule_stays_unknown(line: Line) -> None:
     assert word(ask(line, "reschedule")) == "unknown"
 
 
+def test_reschedule_that_is_repeated_after_expires_stays_unknown(line: Line) -> None:
+    line.put("a", due=line.now, expires=line.now + 50)
+    line.now += 50
+    assert word(ask(line, "reschedule", again=False)) == "expired"
+    assert word(ask(line, "reschedule")) == "unknown"
+
+
 def test_cancel_of_a_missing_message_stays_unknown(make_line: MakeLine) -> None:
     line = make_line(dedupe_ms=0)
     assert word(ask(line, "cancel", again=False)) == "not_found"

@@ -129,12 +129,12 @@ class RequestGuard:
             return NOBODY
         in_console = self._console is not None and is_of_console(scope["path"])
         authorization = headers.get(b"authorization", b"")
-        if in_console:
-            assert self._console is not None
-            authorization = self._console.authorization(headers)
         certificate = scope.get("state", {}).get(CERTIFICATE, ())
         try:
             asks = self._door.asks
+            if in_console and asks:
+                assert self._console is not None
+                authorization = self._console.authorization(headers)
             principal = self._door.principal(Shown(authorization, certificate))
         except InvalidInput as error:  # the file of tokens cannot be read
             raise BrokerUnavailable(str(error)) from None

@@ -208,10 +208,20 @@ class RescheduleRequest(DueFields):
     """A new due for a message."""
 
     model_config = ConfigDict(
-        json_schema_extra={**exactly_one(*DUE_NAMES), "examples": [{"in": "10m"}]}
+        json_schema_extra={
+            "allOf": [exactly_one(*DUE_NAMES), at_most_one("expires", "expires_ms")],
+            "examples": [{"in": "10m"}, {"in": "1h", "expires": "2030-01-31T12:00:00Z"}],
+        }
     )
 
+    expires: MomentMs | None = None
+    expires_ms: Milliseconds | None = None
     producer_group: ProducerGroup = DEFAULT_PRODUCER_GROUP
+
+    @model_validator(mode="after")
+    def _check_expires(self) -> Self:
+        self._check_at_most_one("expires", "expires_ms")
+        return self
 
 
 class CancelBatchRequest(RequestBody):
@@ -315,11 +325,17 @@ class MessageRoutes:
         id: MessageId,
         request: RescheduleRequest,
     ) -> OutcomeResponse:
-        """Move a message of the own producer group to another due."""
+        """Move a message of the own producer group to another due, which must be before its `expires`."""
         principal.check(RightKind.PRODUCE, topic, request.producer_group)
         if request.time is None:
             raise InvalidInput("say when: due, due_ms, in or delay_ms")
-        change = Change(Operation.RESCHEDULE, id, request.producer_group, to=request.time)
+        change = Change(
+            Operation.RESCHEDULE,
+            id,
+            request.producer_group,
+            to=request.time,
+            expires=request.expires if request.expires is not None else request.expires_ms,
+        )
         outcome = only_outcome(await self._change(topic, [change]))
         return OutcomeResponse.of(outcome, due=outcome.at)
 

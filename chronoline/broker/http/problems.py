@@ -59,6 +59,7 @@ STATUS_OF_REFUSAL: Mapping[Refusal, HTTPStatus] = {
     Refusal.LAPSED: HTTPStatus.CONFLICT,
     Refusal.STALE: HTTPStatus.CONFLICT,
     Refusal.NOT_DUE: HTTPStatus.CONFLICT,
+    Refusal.EXPIRED: HTTPStatus.CONFLICT,
     Refusal.IMMUTABLE: HTTPStatus.CONFLICT,
     Refusal.TOO_SOON: HTTPStatus.BAD_REQUEST,
     Refusal.INVALID: HTTPStatus.BAD_REQUEST,

@@ -22,6 +22,7 @@ from chronoline.runtime.store_url import POSTGRES, scheme_of, sqlite_path
 from chronoline.runtime.timestamps import show_moment
 
 if TYPE_CHECKING:
+    from chronoline.broker.auth import Door
     from chronoline.coordination.contract import View
     from chronoline.node.settings import NodeSettings
 
@@ -174,15 +175,17 @@ def check_addresses(settings: NodeSettings) -> Diagnosis:
 
 
 def check_access(settings: NodeSettings) -> Diagnosis:
-    """Checks tokens, and that a node which others can reach has TLS and a token."""
-    from chronoline.broker.tokens import Tokens  # noqa: PLC0415 - its libraries are optional
+    """Checks tokens and the keys of JWTs, and that a node which others can reach has TLS and a token."""
+    from chronoline.broker.auth import Shown  # noqa: PLC0415 - its libraries are optional
+    from chronoline.broker.tokens import Tokens  # noqa: PLC0415 - see above
     from chronoline.node.auth import open_door  # noqa: PLC0415 - see above
 
-    open_door(settings)  # raises what `up` would
+    door = open_door(settings)  # raises what `up` would
+    door.principal(Shown("Bearer -.-.-"))  # raises if the keys of JWTs are not there
     file = settings.tokens_file
     records = Tokens(file).records()
     if not records:
-        return ok("no tokens: every client on this machine may do everything")
+        return ok(_without_tokens(settings, door))
     mode = stat.S_IMODE(file.stat().st_mode)
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         return problem(
@@ -204,6 +207,14 @@ def check_access(settings: NodeSettings) -> Diagnosis:
             f"remove it, if nobody waits for it: `chronoline token revoke {expired[0]}`",
         )
     return ok(f"{len(records)} tokens, none expires within {_SOON.days} days")
+
+
+def _without_tokens(settings: NodeSettings, door: Door) -> str:
+    if door.asks:
+        return f"no tokens: clients need a JWT of {settings.jwt.issuer}"
+    if door.tls is not None and door.tls.requires_certificates:
+        return "no tokens: every client with a certificate of tls_client_ca may do everything"
+    return "no tokens: every client on this machine may do everything"
 
 
 def check_certificate(path: Path) -> Diagnosis:

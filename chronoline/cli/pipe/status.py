@@ -24,7 +24,7 @@ from chronoline.cli.pipe.options import (
 )
 from chronoline.core.errors import ChronolineError, InvalidInput, TopicNotFound
 from chronoline.core.expiry import DeathReason
-from chronoline.core.lateness import LatenessHistogram
+from chronoline.core.lateness import show_bound
 from chronoline.core.message import DeadLetter
 from chronoline.core.topic import Topic
 from chronoline.pipe.counters import Counters
@@ -49,7 +49,6 @@ _NOT_IN_THE_STORE = ("input", "output", "dead_letters", "spark")
 _NO_INPUT = "name the input by --config or --input"
 _SHOWN = 8
 """The characters of a node's id that tell it from the others; --json has all of it."""
-_SECOND_MS = 1_000
 _DEFAULT_LIMIT = 20
 _MOST = MAX_BATCH - 1
 """One more is read, to know whether there are more."""
@@ -210,7 +209,7 @@ def _processes(found: PipeStatus) -> Table | str:
 
 def _counted(counters: Counters) -> str:
     late = {
-        name: _bound(counters.lateness, part)
+        name: _percentile(counters, part)
         for name, part in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999))
     }
     return (
@@ -224,7 +223,7 @@ def progress_line(counters: Counters) -> Text:
     """The counters of a pipe that runs."""
     parts = [
         f"fired {counters.fired:,}",
-        f"late p50 {_bound(counters.lateness, 0.5)}, p99.9 {_bound(counters.lateness, 0.999)}",
+        f"late p50 {_percentile(counters, 0.5)}, p99.9 {_percentile(counters, 0.999)}",
         f"input lag {counters.lag:,}",
         f"windows {counters.served:,}"
         + (f", skipped {counters.skipped:,}" * bool(counters.skipped)),
@@ -236,14 +235,8 @@ def progress_line(counters: Counters) -> Text:
     return Text(" · ".join(parts))
 
 
-def _bound(lateness: LatenessHistogram, part: float) -> str:
-    """A percentile as a bound of the histogram."""
-    found = lateness.percentile_ms(part)
-    if found is None:
-        return "–"
-    if found == float("inf"):
-        return "> 60 s"
-    return f"≤ {found:g} ms" if found < _SECOND_MS else f"≤ {found / _SECOND_MS:g} s"
+def _percentile(counters: Counters, part: float) -> str:
+    return show_bound(counters.lateness.percentile_ms(part))
 
 
 # Stop

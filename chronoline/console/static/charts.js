@@ -13,12 +13,15 @@ export function element(name, attributes = {}, text = "") {
 const numbers = new Intl.NumberFormat("en");
 export const showNumber = (value) => numbers.format(value);
 
-function compact(value) {
+export function compact(value) {
   if (value >= 1e9) return `${+(value / 1e9).toPrecision(3)} bn`;
   if (value >= 1e6) return `${+(value / 1e6).toPrecision(3)} M`;
   if (value >= 1e4) return `${+(value / 1e3).toPrecision(3)} k`;
   return showNumber(+value.toPrecision(3));
 }
+
+// A lateness as the pages of the server show it.
+export const showMs = (ms) => (ms < 1e3 ? `${showNumber(Math.max(1, Math.ceil(ms)))} ms` : `${showNumber(Math.ceil(ms / 100) / 10)} s`);
 
 // Values at which an axis from 0 to `most` has its lines: about four, at round numbers.
 export function linearTicks(most, wanted = 4) {
@@ -30,31 +33,41 @@ export function linearTicks(most, wanted = 4) {
   return ticks;
 }
 
-const SPANS = [
-  [1, 1], [10, 10], [100, 100], [1e3, 1e3], [5e3, 5e3], [15e3, 15e3], [60e3, 60e3], [300e3, 300e3], [900e3, 900e3], [3600e3, 3600e3],
-  [4 * 3600e3, 4 * 3600e3], [12 * 3600e3, 12 * 3600e3], [86400e3, 86400e3], [7 * 86400e3, 7 * 86400e3], [30 * 86400e3, 30 * 86400e3], [91 * 86400e3, 91 * 86400e3], [365 * 86400e3, 365 * 86400e3],
-].map(([each]) => each);
+// Times are UTC, as on the pages that the server makes.
+const DAY = 86400e3, MONTH = 28 * DAY;
+const SPANS = [1, 10, 100, 1e3, 5e3, 15e3, 60e3, 300e3, 900e3, 3600e3, 4 * 3600e3, 12 * 3600e3, DAY, 7 * DAY];
+const MONTHS = [1, 3, 12, 60, 120, 600, 1200];
 
 export function timeTicks(from, to, most = 8) {
-  const step = SPANS.find((each) => (to - from) / each <= most) ?? SPANS.at(-1);
-  const shift = new Date(from).getTimezoneOffset() * 60e3;
+  const step = SPANS.find((each) => (to - from) / each <= most);
   const ticks = [];
-  for (let at = Math.ceil((from - shift) / step) * step + shift; at <= to; at += step) ticks.push(at);
-  return { ticks, step };
+  if (step !== undefined) {
+    for (let at = Math.ceil(from / step) * step; at <= to; at += step) ticks.push(at);
+    return { ticks, step };
+  }
+  const months = MONTHS.find((each) => (to - from) / (each * MONTH) <= most * 1.1) ?? MONTHS.at(-1);
+  const first = new Date(from);
+  for (let month = Math.ceil((first.getUTCFullYear() * 12 + first.getUTCMonth()) / months) * months; ; month += months) {
+    const at = Date.UTC(Math.floor(month / 12), month % 12);
+    if (at > to) return { ticks, step: MONTH };
+    if (at >= from) ticks.push(at);
+  }
 }
 
+const NAMES = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ");
+
 export function showTick(at, step) {
-  const when = new Date(at);
-  if (step >= 28 * 86400e3) return when.toLocaleDateString([], { month: "short", year: "numeric" });
-  if (step >= 86400e3) return when.toLocaleDateString([], { day: "numeric", month: "short" });
-  if (step >= 12 * 3600e3) return when.toLocaleString([], { day: "numeric", month: "short", hour: "2-digit" });
-  if (step >= 60e3) return when.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-  if (step >= 1e3) return when.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-  return `${when.toLocaleTimeString([], { minute: "2-digit", second: "2-digit" })}.${String(when.getMilliseconds()).padStart(3, "0")}`;
+  const when = new Date(at), text = when.toISOString();
+  if (step >= MONTH) return `${NAMES[when.getUTCMonth()]} ${when.getUTCFullYear()}`;
+  const day = `${when.getUTCDate()} ${NAMES[when.getUTCMonth()]}`;
+  if (step >= DAY) return day;
+  if (step >= 12 * 3600e3) return `${day} ${text.slice(11, 16)}`;
+  if (step >= 60e3) return text.slice(11, 16);
+  return step >= 1e3 ? text.slice(11, 19) : text.slice(14, 23);
 }
 
 export function showTime(at, step = 1e3) {
-  return new Date(at).toLocaleString([], { dateStyle: "medium", timeStyle: "medium" }) + (step < 1e3 ? `.${String(at % 1000).padStart(3, "0")}` : "");
+  return `${new Date(at).toISOString().slice(0, step < 1e3 ? 23 : 19).replace("T", " ")} UTC`;
 }
 
 // The frame of a chart: it fills its host, and is drawn again when the host's size changes.
@@ -87,6 +100,17 @@ export class Frame {
     this.svg.append(element("text", { x, y: this.height - 6, "text-anchor": anchor }, label));
   }
 
+  // The times from `from` to `to` below the axis, and their zone.
+  times(from, to) {
+    const { x, width } = this.inner;
+    const { ticks, step } = timeTicks(from, to, Math.max(2, width / 110));
+    this.below(x - 6, "UTC", "end");
+    for (const at of ticks) {
+      const place = x + (width * (at - from)) / Math.max(to - from, 1);
+      if (place > x + 16) this.below(Math.min(place, this.width - 30), showTick(at, step));
+    }
+  }
+
   empty(words) {
     const { x, y, width, height } = this.inner;
     this.svg.append(element("text", { x: x + width / 2, y: y + height / 2, "text-anchor": "middle" }, words));
@@ -110,8 +134,9 @@ export function legend(host, entries) {
 }
 
 // Lines over the last ten minutes. With `log` the axis is logarithmic, from 1 on.
-export function lines(host, samples, series, { log = false, unit = "" } = {}) {
-  legend(host, series.map(([name, words]) => [name, words]));
+export function lines(host, samples, series, { log = false, show = compact } = {}) {
+  // Later lines lie on top, and the legend begins with them.
+  legend(host, series.map(([name, words]) => [name, words]).reverse());
   const frame = new Frame(host, (f) => {
     if (!samples.length) return f.empty("Nothing yet: the first second is being counted.");
     const { x, y, width, height } = f.inner;
@@ -121,10 +146,9 @@ export function lines(host, samples, series, { log = false, unit = "" } = {}) {
     const ticks = log ? [1, 10, 100, 1e3, 1e4, 1e5].filter((each) => each < most * 10) : linearTicks(most);
     const top = ticks.at(-1);
     const up = log ? (value) => y + height * (1 - Math.log10(Math.max(value, 1)) / Math.log10(top)) : (value) => y + height * (1 - value / top);
-    for (const tick of ticks) f.horizontal(up(tick), compact(tick) + unit);
+    for (const tick of ticks) f.horizontal(up(tick), show(tick));
     const along = (at) => x + (width * (at - from)) / Math.max(to - from, 1);
-    const { ticks: times, step } = timeTicks(from, to, Math.max(2, width / 110));
-    for (const at of times) f.below(along(at), showTick(at, step));
+    f.times(from, to);
     for (const [name, , read] of series) {
       let path = "", pen = "M";
       for (const each of samples) {
@@ -154,7 +178,7 @@ export function histogram(host, bars) {
       for (const [name, part, shift] of [["late", bar.part, 0], ["control", bar.control_part, thick]]) {
         f.svg.append(element("rect", { class: name, x: left + shift, width: thick, y: y + height * (1 - part), height: height * part }));
       }
-      if (place % every === 0) f.below(left + thick, bar.bound === "more" ? "more" : `≤ ${compact(+bar.bound)} ms`);
+      if (place % every === 0) f.below(left + thick, bar.bound);
     });
   }).redraw();
 }

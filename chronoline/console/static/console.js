@@ -1,6 +1,6 @@
 // What pages do after they have loaded: charts, and the state of the node as it changes.
 
-import { histogram, lines, showNumber } from "./charts.js";
+import { histogram, lines, showMs, showNumber } from "./charts.js";
 import { Forecast } from "./forecast.js";
 
 const KEPT = 600;
@@ -12,16 +12,30 @@ const redraw = [];
 const lateness = document.querySelector("[data-chart=lateness]");
 if (lateness) {
   redraw.push(lines(lateness, samples, [
-    ["p50", "p50", (each) => each.late.p50], ["p99", "p99", (each) => each.late.p99],
-    ["p999", "p99.9", (each) => each.late.p999], ["control", "control, p99", (each) => each.control],
-  ], { log: true, unit: " ms" }));
+    ["control", "control, p99", (each) => each.control], ["p999", "p99.9", (each) => each.late.p999],
+    ["p99", "p99", (each) => each.late.p99], ["p50", "p50", (each) => each.late.p50],
+  ], { log: true, show: showMs }));
 }
 const rates = document.querySelector("[data-chart=rates]");
-if (rates) redraw.push(lines(rates, samples, [["in", "in", (each) => each.in], ["out", "out", (each) => each.out]]));
+if (rates) redraw.push(lines(rates, samples, [["out", "out", (each) => each.out], ["in", "in", (each) => each.in]]));
 
 const late = document.querySelector("[data-chart=histogram]");
 if (late) histogram(late, read("histogram"));
 for (const section of document.querySelectorAll("[data-forecast]")) section.forecast = new Forecast(section);
+
+// Counts that were not there yet when the page was made
+
+async function count(section) {
+  const answer = await fetch(section.dataset.counts).catch(() => null);
+  const found = answer?.ok ? await answer.json() : { counting: true };
+  if (found.counting) return setTimeout(count, 700, section);
+  for (const host of section.querySelectorAll("[data-count]")) host.textContent = showNumber(found[host.dataset.count]);
+  document.querySelector("[data-role=counted]").textContent = "";
+}
+for (const section of document.querySelectorAll("[data-counts]")) count(section);
+
+// Pages of which a part is being read are loaded again.
+if (document.querySelector("[data-again]")) setTimeout(() => location.reload(), 1500);
 
 // The node, as it changes
 
@@ -30,12 +44,12 @@ const problems = document.getElementById("problems");
 let shown = null;
 
 function showValues(event) {
-  const values = { in: event.sample.in, out: event.sample.out, held: event.held };
+  const values = { in: event.sample.in, out: event.sample.out, held: event.held, dead: event.dead };
   for (const [name, value] of Object.entries(values)) {
-    for (const host of document.querySelectorAll(`[data-live-value=${name}]`)) host.textContent = showNumber(value);
+    for (const host of document.querySelectorAll(`[data-live-value=${name}]`)) host.textContent = value === null ? "…" : showNumber(value);
   }
   for (const host of document.querySelectorAll("[data-live-value=p99]")) {
-    host.textContent = event.sample.late.p99 == null ? "–" : `≤ ${showNumber(event.sample.late.p99)} ms`;
+    host.textContent = event.sample.late.p99 == null ? "–" : `≤ ${showMs(event.sample.late.p99)}`;
   }
 }
 

@@ -1,6 +1,6 @@
 // The forecast of a topic: stacked bars over a range that is moved by dragging and zoomed by the wheel.
 
-import { Frame, element, legend, linearTicks, showNumber, showTick, showTime, timeTicks } from "./charts.js";
+import { Frame, compact, element, legend, linearTicks, showNumber, showTime } from "./charts.js";
 
 const STATUSES = ["available", "processing", "waiting"];
 const LAST = Date.UTC(9999, 11, 31);
@@ -183,9 +183,8 @@ export class Forecast {
     const totals = data ? data.starts.map((_, place) => STATUSES.reduce((sum, each) => sum + data[each][place], 0)) : [];
     const ticks = linearTicks(Math.max(1, ...totals)).filter(Number.isInteger);
     const top = ticks.at(-1);
-    for (const tick of ticks) frame.horizontal(y + height * (1 - tick / top), showNumber(tick));
-    const { ticks: times, step } = timeTicks(this.from, this.to, Math.max(2, width / 110));
-    for (const at of times) frame.below(along(at), showTick(at, step));
+    for (const tick of ticks) frame.horizontal(y + height * (1 - tick / top), compact(tick));
+    frame.times(this.from, this.to);
     if (!data) return;
     data.starts.forEach((start, place) => {
       const left = Math.max(x, along(start)), right = Math.min(x + width, along(Math.min(start + data.step, data.to)));

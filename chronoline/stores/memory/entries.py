@@ -37,6 +37,7 @@ class Entry:
             m.lock_consumer,
             m.version,
             m.due,
+            m.expires,
             self.session,
             self.digest,
             self.early_cancel,
@@ -80,7 +81,10 @@ def apply(entry: Entry, change: Change, topic: Topic, now_ms: int) -> None:
             bury(entry, old.attempts + 1, change.reason, now_ms)
         case Operation.RESCHEDULE:
             lapsed = old.lock_consumer is not None
-            entry.message = replace(_moved(old, change), attempts=old.attempts + lapsed)
+            expires = old.expires if change.expires is None else change.expires
+            entry.message = replace(
+                _moved(old, change), attempts=old.attempts + lapsed, expires=expires
+            )
         case Operation.REDRIVE:
             kept = old.expires is not None and old.expires > max(change.to_ms, now_ms)
             expires = old.expires if kept else None

@@ -307,7 +307,7 @@ class PostgresEngine(SqlEngine[Connection]):
         self, connection: Connection | None, topic: Topic, keys: Sequence[Key]
     ) -> dict[str, StoredRow]:
         rows = self._read("rows", _key_columns(topic, keys), connection)
-        return {row[0]: StoredRow(Life(row[1]), *row[2:10]) for row in rows}
+        return {row[0]: StoredRow(Life(row[1]), *row[2:11]) for row in rows}
 
     def lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]:
         rows = self._read("lookup", _key_columns(topic, keys))
@@ -317,7 +317,7 @@ class PostgresEngine(SqlEngine[Connection]):
         self, topic: Topic, keys: Sequence[Key]
     ) -> dict[str, tuple[StoredRow, bytes | None]]:
         rows = self._read("bodies", _key_columns(topic, keys))
-        return {row[0]: (StoredRow(Life(row[1]), *row[2:10]), row[10]) for row in rows}
+        return {row[0]: (StoredRow(Life(row[1]), *row[2:11]), row[11]) for row in rows}
 
     def select(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, max_ts: int
@@ -503,6 +503,7 @@ def _columns(topic: Topic, changes: ChangedRows) -> dict[str, list[Any]]:
         "name": [change.name for _, change in placed],
         "version": [change.version for _, change in placed],
         "to": [change.to for _, change in placed],
+        "expires": [change.expires for _, change in placed],
         "reason": [change.reason for _, change in placed],
     }
 

@@ -361,12 +361,15 @@ RETURNING m.id, m.version + 1;
 -- Moves messages for their owner.
 UPDATE chronoline.messages m SET
     ts = b."to", due = b."to", lock_consumer = NULL, lock_session = NULL, version = m.version + 1,
-    attempts = m.attempts + (m.lock_consumer IS NOT NULL)::integer
+    attempts = m.attempts + (m.lock_consumer IS NOT NULL)::integer,
+    expires = coalesce(b.expires, m.expires)
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
-    %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
+    %(version)b::bigint[], %(to)b::bigint[], %(expires)b::bigint[])
+    AS b(topic, bucket, id, name, version, "to", expires)
 WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.producer_group = b.name AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
     AND (b.version = 0 OR m.version = b.version)
+    AND coalesce(coalesce(b.expires, m.expires) > greatest(b."to", %(now)s), TRUE)
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
 
@@ -411,16 +414,16 @@ RETURNING m.id, m.version + 1;
 
 -- name: rows
 -- The columns of some rows that the guards read.
-SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.lock_session,
-    m.digest, m.early_cancel
+SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.expires,
+    m.lock_session, m.digest, m.early_cancel
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
 JOIN chronoline.messages m ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
 WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);
 
 -- name: bodies
 -- The columns of some rows that the guards read, with their bodies.
-SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.lock_session,
-    m.digest, m.early_cancel, m.body
+SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.expires,
+    m.lock_session, m.digest, m.early_cancel, m.body
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
 JOIN chronoline.messages m ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
 WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);

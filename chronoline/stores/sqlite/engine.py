@@ -193,6 +193,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
                         "name": change.name,
                         "version": change.version,
                         "to": change.to,
+                        "expires": change.expires,
                         "reason": change.reason,
                     }
                     for bucket, change in some
@@ -342,7 +343,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
                 values = {"topic": topic.uid, "bucket": bucket, "id": message_id}
                 row = inside.execute(_QUERIES["row"], values).fetchone()
                 if row is not None:
-                    found[message_id] = StoredRow(Life(row[0]), *row[1:9])
+                    found[message_id] = StoredRow(Life(row[0]), *row[1:10])
         return found
 
     def lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]:
@@ -364,7 +365,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
                 values = {"topic": topic.uid, "bucket": bucket, "id": message_id}
                 row = connection.execute(_QUERIES["row"], values).fetchone()
                 if row is not None:
-                    stored = StoredRow(Life(row[0]), *row[1:9])
+                    stored = StoredRow(Life(row[0]), *row[1:10])
                     found[message_id] = (stored, _body(connection, row[-3:]))
         return found
 

@@ -242,10 +242,11 @@ RETURNING version + 1;
 -- Moves a message for its owner.
 UPDATE messages INDEXED BY messages_id SET
     ts = :to, due = :to, lock_consumer = NULL, lock_session = NULL, version = version + 1,
-    attempts = attempts + (lock_consumer IS NOT NULL)
+    attempts = attempts + (lock_consumer IS NOT NULL), expires = coalesce(:expires, expires)
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
     AND producer_group = :name AND (ts <= :now OR lock_consumer IS NULL)
     AND (:version = 0 OR version = :version)
+    AND coalesce(coalesce(:expires, expires) > max(:to, :now), TRUE)
 RETURNING version;
 
 -- name: redrive
@@ -281,7 +282,7 @@ RETURNING version + 1;
 
 -- name: row
 -- The columns of a row that the guards read, with its body.
-SELECT life, ts, producer_group, lock_consumer, version, due, lock_session, digest, early_cancel, body,
+SELECT life, ts, producer_group, lock_consumer, version, due, expires, lock_session, digest, early_cancel, body,
     apart, no
 FROM messages INDEXED BY messages_id
 WHERE topic = :topic AND bucket = :bucket AND id = :id

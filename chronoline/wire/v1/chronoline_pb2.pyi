@@ -440,14 +440,16 @@ class CreateBatch(_message.Message):
     def __init__(self, topic_uid: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[NewMessage, _Mapping]]] = ..., replace: _Optional[bool] = ...) -> None: ...
 
 class Move(_message.Message):
-    __slots__ = ("id", "due_ms", "delay_ms")
+    __slots__ = ("id", "due_ms", "delay_ms", "expires_ms")
     ID_FIELD_NUMBER: _ClassVar[int]
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
     id: str
     due_ms: int
     delay_ms: int
-    def __init__(self, id: _Optional[str] = ..., due_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ...) -> None: ...
+    expires_ms: int
+    def __init__(self, id: _Optional[str] = ..., due_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ...) -> None: ...
 
 class RescheduleBatch(_message.Message):
     __slots__ = ("topic_uid", "moves", "again")

@@ -102,8 +102,13 @@ def test_what_matches_is_changed_batch_by_batch(tmp_path: Path) -> None:
             assert (rest["done"], "next" in rest) == (3, False)
             moved = await served.http.get(f"{TOPIC}/messages", params={"from": "+90m"})
             assert {each["due_ms"] for each in moved.json()["messages"]} == {first["due_ms"]}
+            await served.put("brief", **{"in": "1h"}, expires="2999-01-01T00:00:00Z")
+            far = {"filter": {"prefix": "brief"}, "due": "2999-01-01T00:00:00Z"}
+            for dry_run in (True, False):
+                late = await change(operation="reschedule", dry_run=dry_run, **far)
+                assert (late["done"], late["refused"]) == (0, {"expired": 1})
             cancelled = await change(operation="cancel", filter={})
-            assert cancelled["done"] == 6
+            assert cancelled["done"] == 7
             for bad in (
                 {"operation": "reschedule", "filter": {}},
                 {"operation": "cancel", "in": "1h", "filter": {}},

@@ -183,6 +183,25 @@ def test_producer_group_reschedules_and_cancels_its_message(tmp_path: Path) -> N
     asyncio.run(play())
 
 
+def test_message_is_rescheduled_past_expires_with_a_new_one(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic()
+            await served.put("m", due="2040-01-01T00:00:00Z", expires="2040-01-01T00:10:00Z")
+            url = "/v1/topics/t/messages/m"
+            move = {"due": "2040-01-01T00:20:00Z"}
+            refused = await served.http.post(f"{url}/reschedule", json=move)
+            assert (refused.status_code, refused.json()["code"]) == (409, "expired")
+            with_both = {**move, "expires": "2040-01-01T00:30:00Z", "expires_ms": 1}
+            assert (await served.http.post(f"{url}/reschedule", json=with_both)).status_code == 400
+            with_expires = {**move, "expires": "2040-01-01T00:30:00Z"}
+            moved = await served.http.post(f"{url}/reschedule", json=with_expires)
+            assert moved.json()["due"] == "2040-01-01T00:20:00.000Z"
+            assert (await served.http.get(url)).json()["expires"] == "2040-01-01T00:30:00.000Z"
+
+    asyncio.run(play())
+
+
 def test_producer_group_cancels_a_batch(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:

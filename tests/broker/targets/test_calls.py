@@ -228,7 +228,7 @@ def test_endless_response_body_counts_by_its_status(tmp_path: Path) -> None:
     [
         (answers(503), ("127.0.0.0/8",), "3 attempts failed, the last: answered 503"),
         (answers(302), ("127.0.0.0/8",), "redirects are not followed"),
-        (fine, (), "127.0.0.1 may not be called: allow its network"),
+        (fine, (), "may not be called: allow its network"),
     ],
 )
 def test_exhausted_attempts_bury_with_the_reason(
@@ -241,8 +241,9 @@ def test_exhausted_attempts_bury_with_the_reason(
             running(tmp_path, calls=calls) as node,
             node.client() as client,
         ):
-            settings = TopicSettings(target=receiver.url(), max_attempts=3)
-            await client.create_topic("t", settings)
+            # By a name: a forbidden address would be refused at once.
+            target = receiver.url().replace("127.0.0.1", "localhost")
+            await client.create_topic("t", TopicSettings(target=target, max_attempts=3))
             await client.send("t", b"x", id="poison")
             await until(lambda: is_done(client, "t"))
             (letter,) = await client.dead_letters("t")

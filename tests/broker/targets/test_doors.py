@@ -61,6 +61,25 @@ def test_http_and_grpc_refuse_an_invalid_target(tmp_path: Path) -> None:
     run_scene(scene)
 
 
+def test_target_at_a_forbidden_address_is_refused(tmp_path: Path) -> None:
+    """A name may mean another address at its call, so it is accepted; so are other changes of the topic."""
+
+    async def scene() -> None:
+        async with serving(tmp_path) as served, served.client() as client:
+            for url in ("http://10.0.0.7/remind", "http://[fd00::1]:8080/", "http://169.254.0.1/"):
+                with pytest.raises(InvalidInput, match=r"may not be called.*callbacks\.allow"):
+                    await client.create_topic("t", TopicSettings(target=url))
+            assert await client.topics() == []
+            named = TopicSettings(target="http://internal.example/")
+            assert (await client.create_topic("t", named)).settings == named
+            with pytest.raises(InvalidInput, match="may not be called"):
+                await client.change_topic("t", target="http://10.0.0.7/remind")
+            changed = await client.change_topic("t", target="http://127.0.0.1:9/")
+            assert changed.settings.target == "http://127.0.0.1:9/"
+
+    run_scene(scene)
+
+
 def test_target_is_stored_and_shown(tmp_path: Path) -> None:
     async def scene() -> None:
         async with serving(tmp_path) as served, served.client() as client:

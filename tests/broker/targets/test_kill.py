@@ -11,6 +11,7 @@ from aiohttp import web
 from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient
 from chronoline.client.messages import ToSend
+from chronoline.core.errors import InvalidInput
 from tests.broker.acceptance.brokers import broker_process
 from tests.broker.targets.receivers import receiving
 from tests.broker.targets.test_calls import is_done
@@ -28,12 +29,14 @@ def test_node_calls_by_its_settings(tmp_path: Path) -> None:
             broker_process(tmp_path, settings=settings) as broker,
             AsyncClient(broker.address) as client,
         ):
-            topic = TopicSettings(target=receiver.url(), max_attempts=2)
-            await client.create_topic("t", topic)
+            with pytest.raises(InvalidInput, match=r"127\.0\.0\.1 may not be called"):
+                await client.create_topic("t", TopicSettings(target=receiver.url()))
+            named = receiver.url().replace("127.0.0.1", "localhost")
+            await client.create_topic("t", TopicSettings(target=named, max_attempts=2))
             await client.send("t", id="a")
             await until(lambda: is_done(client, "t"))
             (letter,) = await client.dead_letters("t")
-            assert "127.0.0.1 may not be called" in letter.reason
+            assert "may not be called" in letter.reason
             assert receiver.calls == []
             assert "calls   the public internet, and 10.0.0.0/8\n" in broker.log()
             assert "calls of topic 't' failed, 1 since" in broker.log()

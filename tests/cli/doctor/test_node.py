@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import sqlite3
 import sys
@@ -13,17 +14,20 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm
 from typer.testing import CliRunner
 
 from chronoline.broker.tokens import Tokens
 from chronoline.cli.main import command_line
 from chronoline.coordination.cluster_store import name_store
 from chronoline.coordination.factory import open_coordination
+from chronoline.runtime.child_process import free_addresses
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.factory import open_store
 from chronoline.testing.etcd import EtcdServer
 from chronoline.testing.postgres import PostgresServer
-from tests.certificates import make_certificate
+from tests.certificates import Authority, make_certificate
 from tests.cli.doctor.conftest import Doctor
 
 _DAY_MS = 86_400_000
@@ -154,6 +158,25 @@ def test_tokens_that_expire_or_others_can_read(doctor: Doctor, tmp_path: Path) -
     assert "'young'" in doctor()["access"]["words"]
     (tmp_path / "data" / "tokens.json").chmod(0o644)
     assert "chmod 600" in doctor()["access"]["remedy"]
+
+
+def test_access_by_other_proofs_than_tokens_is_told(doctor: Doctor, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.json"
+    public = ec.generate_private_key(ec.SECP256R1()).public_key()
+    keys.write_text(json.dumps({"keys": [ECAlgorithm.to_jwk(public, as_dict=True)]}))
+    jwt = ("--set=jwt.issuer=https://login.example", "--set=jwt.audience=chronoline")
+    by_file = doctor(*jwt, f"--set=jwt.keys={keys}")["access"]
+    assert (by_file["state"], "need a JWT of https://login.example" in by_file["words"]) == (
+        "ok",
+        True,
+    )
+    away = doctor(*jwt, f"--set=jwt.keys=https://{free_addresses(1)[0]}/keys")["access"]
+    assert (away["state"], "could not be fetched" in away["words"]) == ("problem", True)
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("node")
+    files = (f"--set=tls_certificate={certificate}", f"--set=tls_key={key}")
+    by_certificate = doctor(*files, f"--set=tls_client_ca={authority.file}")["access"]
+    assert "every client with a certificate" in by_certificate["words"]
 
 
 # SQLite

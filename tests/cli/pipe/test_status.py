@@ -22,7 +22,8 @@ def arguments(tmp_path: Path) -> list[str]:
     with Log((tmp_path / "log").as_uri()) as log:
         log.create_topic("in")
     counters = Counters(fired=1_234_567, redelivered=12, served=345_678, skipped=3)
-    counters.lateness.counts[:] = [1] * len(counters.lateness.counts)
+    buckets = len(counters.lateness.counts)
+    counters.lateness.add([1] * buckets, 90_000 * buckets, 75_040)
     with open_store(store_url(tmp_path)) as store:
         topic = store.create_topic("p", now_ms=now_ms())
         for node, life_ms in ((NODE, 60_000), ("another", -1)):
@@ -36,7 +37,7 @@ def test_status_fits_80_columns(arguments: list[str]) -> None:
     narrow = printed(*arguments, COLUMNS="80")
     assert max(len(line) for line in narrow.splitlines()) <= 80
     assert narrow.split() == printed(*arguments).split()
-    for words in ("fired 1,234,567, redelivered 12", "0a1b2c3d alive", "another dead", "> 60 s"):
+    for words in ("fired 1,234,567, redelivered 12", "0a1b2c3d alive", "another dead", "≤ 75.1 s"):
         assert words in " ".join(narrow.split())
 
 

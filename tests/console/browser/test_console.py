@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]  # it has no types
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from chronoline.broker.degradation import Degradation, DegradationType
 from chronoline.log.log import Log
@@ -156,6 +157,37 @@ def test_counts_of_a_bar_by_mouse_and_by_keyboard(node: Beside, page: Page, tmp_
     assert zoomed[1] - zoomed[0] == _HOUR_MS / 2
 
 
+def test_times_are_in_utc_with_24_hours(node: Beside, browser: Browser, tmp_path: Path) -> None:
+    node.run(_fill(node.served, tmp_path))
+    context = browser.new_context(locale="en-US", timezone_id="America/New_York")
+    page = context.new_page()
+    page.goto(f"{node.console}/topics/orders")
+    chart = page.locator("[data-chart=forecast]")
+    expect(chart.locator("rect.waiting").first).to_be_visible()
+    chart.focus()
+    page.keyboard.press("ArrowRight")
+    hover = page.locator("[data-role=hover]")
+    expect(hover).to_contain_text(re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"))
+    start = datetime.strptime((hover.text_content() or "")[:23], "%Y-%m-%d %H:%M:%S %Z")
+    assert abs(start.replace(tzinfo=UTC) - datetime.now(UTC)) < timedelta(hours=1)
+    assert "UTC" in (chart.text_content() or "")
+    assert not re.search(r"\b[AP]M\b", page.locator("main").text_content() or "")
+    context.close()
+
+
+def test_buttons_of_a_topic_stand_in_a_row(node: Beside, page: Page) -> None:
+    node.run(node.served.create_topic("orders"))
+    page.goto(f"{node.console}/topics/orders")
+    buttons = (
+        page.get_by_role("button", name="Show"),
+        page.get_by_role("link", name="Messages", exact=True),
+        page.get_by_role("link", name="Dead letters"),
+    )
+    boxes = [each.bounding_box() for each in buttons]
+    middles = {round(box["y"] + box["height"] / 2) for box in boxes if box}
+    assert max(middles) - min(middles) <= 1
+
+
 def test_message_is_rescheduled_and_cancelled_by_keyboard_alone(
     node: Beside, page: Page, tmp_path: Path
 ) -> None:
@@ -166,7 +198,7 @@ def test_message_is_rescheduled_and_cancelled_by_keyboard_alone(
     page.keyboard.type("2040-01-31T12:00:00Z")
     page.keyboard.press("Enter")
     expect(page.get_by_role("status").filter(has_text="was rescheduled")).to_be_visible()
-    expect(page.locator("main")).to_contain_text("2040-01-31T12:00:00.000Z")
+    expect(page.locator("main")).to_contain_text("2040-01-31 12:00:00.000 UTC")
     _press_until(page, "Cancel")
     expect(page.get_by_role("heading", name="Cancel u1?")).to_be_visible()
     _press_until(page, "Cancel the message u1")
