@@ -118,7 +118,7 @@ def create(  # noqa: PLR0913 - the options of a command
     """
     if (cron is None) == (every is None):
         raise InvalidInput(
-            "give --cron or --every, such as --cron '0 9 * * MON-FRI' or --every 15m"
+            "give either --cron or --every, such as --cron '0 9 * * MON-FRI' or --every 15m"
         )
     with broker.client(group=group) as client:
         made = client.create_schedule(

@@ -201,7 +201,7 @@ class Connection:
             return InvalidInput(f"the request is larger than the broker allows: {details}")
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return OutcomeUnknown(f"the broker at {self.address} did not answer in time")
-        if hint := _tls_hint(details, self._access.tls):
+        if hint := _hint(details, self._access.tls):
             return BrokerUnavailable(f"the broker at {self.address} {hint}: {details}")
         return BrokerUnavailable(
             f"no broker answers at {self.address}; start one with `chronoline up`, or name another by "
@@ -224,14 +224,16 @@ class Connection:
             await channel.close()
 
 
-def _tls_hint(details: str, tls: Tls | None) -> str:
-    """The likely mistake if a connection failed because of TLS, or empty; gRPC has only texts."""
+def _hint(details: str, tls: Tls | None) -> str:
+    """The likely mistake if a connection failed because of TLS or the port, or empty; gRPC has only texts."""
     if "CERTIFICATE_VERIFY_FAILED" in details:
         if "has expired" in details:
             return "shows a certificate that has expired; renew it there"
         return "shows a certificate that is not trusted; name its authority by tls=… (--ca)"
     if "failed to connect" not in details:
         return ""
+    if "Expected SETTINGS frame" in details:
+        return "does not speak gRPC; name the broker's address of gRPC, not that of HTTP"
     if "WRONG_VERSION_NUMBER" in details:
         return "does not speak TLS; leave out tls=… (--tls, --ca)"
     return _closed_hint(tls) if "Socket closed" in details else ""

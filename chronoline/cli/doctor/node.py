@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chronoline.cli.doctor.checks import Check, Diagnosis, ok, problem, warning
+from chronoline.cli.doctor.checks import REACH, Check, Diagnosis, ok, problem, warning
 from chronoline.cli.doctor.machine import check_disk, check_extra
 from chronoline.cli.doctor.store import check_store
 from chronoline.core.addresses import is_loopback
-from chronoline.core.errors import InvalidInput
+from chronoline.core.errors import CoordinationUnavailable, InvalidInput
 from chronoline.runtime.certificates import valid_spans
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.store_url import POSTGRES, scheme_of, sqlite_path
@@ -242,7 +242,10 @@ def check_certificate(path: Path) -> Diagnosis:
 
 def check_etcd(settings: NodeSettings) -> Diagnosis:
     """Checks that etcd answers, that its clock agrees, and that it names this store."""
-    return asyncio.run(_look_at_etcd(settings))
+    try:
+        return asyncio.run(_look_at_etcd(settings))
+    except CoordinationUnavailable as error:
+        return problem(str(error), REACH)
 
 
 async def _look_at_etcd(settings: NodeSettings) -> Diagnosis:

@@ -206,6 +206,9 @@ def test_damaged_file_is_a_problem(doctor: Doctor, sqlite: Path) -> None:
         file.seek(4096)
         file.write(b"\xff" * 4096)
     assert doctor()["store"]["state"] == "problem"
+    sqlite.write_bytes(b"\xff" * 4096)
+    found = doctor()["store"]
+    assert (found["state"], "restore a backup" in found["remedy"]) == ("problem", True)
 
 
 def test_file_of_another_program_is_a_problem(doctor: Doctor, tmp_path: Path) -> None:
@@ -278,3 +281,10 @@ def test_etcd_that_is_away_is_a_problem(doctor: Doctor, silent: str) -> None:
     found = doctor(*options)
     assert (found["etcd"]["state"], found["store"]["state"]) == ("problem", "problem")
     assert "127.0.0.1:1" not in found["etcd"]["words"]
+    assert "address is right" in found["store"]["remedy"]
+
+
+def test_etcd_that_is_not_there_has_a_remedy(doctor: Doctor) -> None:
+    store = "postgresql://127.0.0.1:1/x"
+    found = doctor("--set", "coordination=etcd://127.0.0.1:1/p", "--store", store)["etcd"]
+    assert (found["state"], "it runs" in found["remedy"]) == ("problem", True)
