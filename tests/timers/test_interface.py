@@ -326,11 +326,13 @@ _HEAD = b"POST /timers HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         (_HEAD + b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n", b"400"),
         (_HEAD + b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", b"415"),
         (_HEAD + b"X: " + b"x" * 100_000 + b"\r\n\r\n", b"400"),
+        (_HEAD + b"Authorization: Bearer secret\x01\r\n\r\n", b"400"),
+        (_HEAD + b"Authorization: Bearer secret\xff\r\nContent-Length: 0\r\n\r\n", b"400"),
     ],
     ids=lambda each: str(each[-40:]) if len(each) > 3 else "",
 )
 def test_malformed_request_stops_nothing(
-    tmp_path: Path, request_bytes: bytes, status: bytes
+    tmp_path: Path, request_bytes: bytes, status: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scene() -> None:
         async with cluster(tmp_path) as nodes:
@@ -342,6 +344,8 @@ def test_malformed_request_stops_nothing(
             assert (await nodes.ask("GET", "/ping")).body == b"OK"
 
     run_scene(scene)
+    assert "secret" not in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 def test_missing_body_times_out() -> None:
