@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from yarl import URL
 
-from chronoline.callbacks.address_guard import AddressGuard
+from chronoline.callbacks.address_guard import AddressGuard, not_allowed
 from chronoline.callbacks.resolver import Lookups
 from chronoline.runtime.descriptors import SHORTAGES, shortage_of
 from chronoline.runtime.service import AsyncService
@@ -116,12 +115,7 @@ class Caller(AsyncService):
 
     def refusal(self, uri: str) -> str | None:
         """The reason why a URI with a forbidden address is never called. A name is looked up at each call."""
-        host, _ = endpoint_of(uri)
-        try:
-            ipaddress.ip_address(host)
-        except ValueError:
-            return None
-        return None if self._guard.allows(host) else _not_allowed(host)
+        return self._guard.refusal(uri)
 
     async def _start(self) -> None:
         """Does nothing: many nodes call no URL, and aiohttp takes a fifth of the start of a broker."""
@@ -258,7 +252,7 @@ class Caller(AsyncService):
         allowed = [each for each in addresses if self._guard.allows(each)]
         if not allowed:
             where = "" if host in addresses else f" is {', '.join(addresses[:3])}, which"
-            return Answer(Verdict.not_allowed, _not_allowed(f"{host}{where}"))
+            return Answer(Verdict.not_allowed, not_allowed(host + where))
         if not may_begin():
             return Answer(Verdict.no_turn, "it is not wanted any more")
         from aiohttp import ClientError  # noqa: PLC0415 - see `_start`
@@ -308,10 +302,6 @@ def _check_shortage(error: Exception, host: str) -> None:
 def endpoint_of(uri: str) -> Endpoint:
     """The host and the port of a URI."""
     return _endpoint(URL(uri, encoded=True))
-
-
-def _not_allowed(host: str) -> str:
-    return f"{host} may not be called: allow its network in the settings (callbacks.allow)"
 
 
 def _endpoint(url: URL) -> Endpoint:
