@@ -244,7 +244,7 @@ def pause(broker: Broker, name: Name) -> None:
 
     chronoline schedule pause report
 
-    Those that were created ahead are cancelled, except those that fall due
+    Occurrences created ahead are cancelled, except those that fall due
     within a second and those that a consumer has.
     """
     with broker.client() as client:

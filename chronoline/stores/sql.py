@@ -254,6 +254,10 @@ class SqlEngine(Engine[Connection]):
         values = {"topic": topic_uid, "after": after, "limit": limit}
         return [_read_schedule(row) for row in self._read("schedules", values)]
 
+    def count_schedules(self, topic_uid: int, most: int) -> int:
+        ((found,),) = self._read("count_schedules", {"topic": topic_uid, "most": most})
+        return int(found)
+
     def due_schedules(self, before_ms: int, after: SchedulePlace, limit: int) -> list[Schedule]:
         values = {
             "before": before_ms,

@@ -698,6 +698,10 @@ class Timeline(Store):
         check_limit(limit)
         return self.engine.list_schedules(topic_uid, after, limit)
 
+    def count_schedules(self, topic_uid: int, *, most: int) -> int:
+        check_whole("most", most, 1, MAX_TIME_MS)
+        return self.engine.count_schedules(topic_uid, most)
+
     def due_schedules(
         self, before_ms: int, *, after: SchedulePlace | None = None, limit: int
     ) -> list[Schedule]:

@@ -76,6 +76,7 @@ _SCHEDULES: dict[str, dict[str, Any]] = {
     "insert_schedule": _SCHEDULE,
     "replace_schedule": _SCHEDULE | {"was_uid": 7, "was_version": 1},
     "remove_schedule": {"name": "s7", "uid": 7, "version": 1, "floor": NOW},
+    "count_schedules": {"topic": TOPIC, "most": 100},
     "schedule_floor": {"name": "s7"},
     "forget_floors": {"before": NOW},
     "move_schedules": {"moves": json.dumps([["s7", 7, 1, NOW], ["s8", 8, 1, None]])},

@@ -679,6 +679,11 @@ class MemoryEngine(Engine[None]):
             ]
         return found[:limit]
 
+    def count_schedules(self, topic_uid: int, most: int) -> int:
+        with self._open():
+            found = sum(each.topic_uid == topic_uid for each in self._schedules.values())
+            return min(found, most)
+
     def due_schedules(self, before_ms: int, after: SchedulePlace, limit: int) -> list[Schedule]:
         with self._open():
             places = sorted(

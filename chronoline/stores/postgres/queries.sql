@@ -881,6 +881,10 @@ WHERE s.name > %(after)s AND (%(topic)s::bigint IS NULL OR s.topic = %(topic)s::
     AND EXISTS (SELECT FROM chronoline.topics t WHERE t.uid = s.topic AND t.dropped_at IS NULL)
 ORDER BY s.name LIMIT %(limit)s;
 
+-- name: count_schedules
+-- The number of schedules of a topic, up to a number.
+SELECT count(*) FROM (SELECT FROM chronoline.schedules WHERE topic + 0 = %(topic)s LIMIT %(most)s) found;
+
 -- name: due_schedules
 -- Schedules by their next times.
 SELECT name, uid, topic, version, next_ms, paused, producer_group, rule, key, headers, body

@@ -596,6 +596,10 @@ FROM schedules s CROSS JOIN topics t
 WHERE s.name > :after AND (:topic IS NULL OR s.topic = :topic) AND t.uid = s.topic AND t.dropped_at IS NULL
 ORDER BY s.name LIMIT :limit;
 
+-- name: count_schedules
+-- The number of schedules of a topic, up to a number.
+SELECT count(*) FROM (SELECT 1 FROM schedules INDEXED BY schedules_topic WHERE topic = :topic LIMIT :most);
+
 -- name: due_schedules
 -- Schedules by their next times.
 SELECT name, uid, topic, version, next_ms, paused, producer_group, rule, key, headers, body
