@@ -162,6 +162,7 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     "select_owned": _LOOK,
     "select_keys": _LOOK | {"bucket": bucket(SMALL[0]), "end": "n"},
     "count_owned": _LOOK | {"most": 1_000},
+    "next_group": {"topic": TOPIC, "after": ""},
     "next_ts": _CELL,
     "forecast": _CELL | _SPAN,
     "scan": _CELL | _SPAN | {"after": "m2"},
@@ -268,6 +269,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "select_owned": _LOOK,
     "select_keys": _LOOK | {"start": 3, "stop": 5, "end": "n"},
     "count_owned": _LOOK | {"most": 1_000},
+    "next_group": {"topic": TOPIC, "after": ""},
     "next_times": _SHARES,
     "forecast": CELLS | _SPAN,
     "scan": _CELL | _SPAN | {"after": "m2"},
@@ -314,7 +316,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
 _OF_BOTH: dict[str, frozenset[str]] = {
     **dict.fromkeys(["select", "forecast", "scan"], frozenset({"messages_due"})),
     **dict.fromkeys(["select_held", "scan_held"], frozenset({"messages_held"})),
-    **dict.fromkeys(["select_owned", "count_owned"], frozenset({"messages_owned"})),
+    **dict.fromkeys(["select_owned", "count_owned", "next_group"], frozenset({"messages_owned"})),
     "dead_letters": frozenset({"messages_dead"}),
     "topics_without_dead_letters": frozenset({"messages_dead"}),
 }
