@@ -33,9 +33,9 @@ class AddressGuard:
         self._refused = lru_cache(_MOST_REMEMBERED)(self._is_refused)
 
     def refusal(self, uri: str) -> str | None:
-        """The reason why a URI is never called: its host is a forbidden address, or localhost. No name is looked up.
+        """The reason why a URI is never called: its host is a forbidden address, or localhost.
 
-        Other names are judged when they are called.
+        No name is looked up: others are judged when they are called.
         """
         host = urlsplit(uri).hostname or ""
         return not_allowed(host) if self._refused(host) else None

@@ -190,7 +190,7 @@ class TimerService(AsyncService):
         return membership
 
     def _open_journal(self, path: Path) -> Journal:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._exits.enter_context(claim(path))
         # If boots cannot be distinguished, each start counts as one: then the wall clock decides.
         boot = _BOOT.read_text().strip() if _BOOT.exists() else secrets.token_hex(8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import stat
 import time
 from collections.abc import Iterator
@@ -186,8 +187,11 @@ def check_access(settings: NodeSettings) -> Diagnosis:
     records = Tokens(file).records()
     if not records:
         return ok(_without_tokens(settings, door))
-    mode = stat.S_IMODE(file.stat().st_mode)
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+    found = file.stat()
+    mode = stat.S_IMODE(found.st_mode)
+    # The owner needs no rights of the group; another user can have its right by the group alone (Kubernetes).
+    theirs = stat.S_IRWXG if found.st_uid == os.geteuid() else stat.S_IWGRP | stat.S_IXGRP
+    if mode & (theirs | stat.S_IRWXO):
         return problem(
             f"others may read or write {file.name} (mode {mode:o})", f"chmod 600 {str(file)!r}"
         )

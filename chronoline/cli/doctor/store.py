@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,7 +75,10 @@ def _check_sqlite(path: Path) -> Diagnosis:
     except StoreError as error:
         return problem(str(error), "name another file, or stop the node and restore a backup")
     return (
-        _damage(path, facts) or _schema_finding(facts.schema_version, "sqlite") or _healthy(facts)
+        _damage(path, facts)
+        or _schema_finding(facts.schema_version, "sqlite")
+        or _open_to_others(path)
+        or _healthy(facts)
     )
 
 
@@ -86,6 +90,16 @@ def _damage(path: Path, facts: SqliteFacts) -> Diagnosis | None:
     if facts.damage:
         return problem(
             f"{str(path)!r} is damaged: {facts.damage}", "stop the node and restore a backup"
+        )
+    return None
+
+
+def _open_to_others(path: Path) -> Diagnosis | None:
+    folder = path.resolve().parent
+    if path.stat().st_mode & stat.S_IROTH and folder.stat().st_mode & stat.S_IXOTH:
+        return warning(
+            f"every user of this machine can read the messages in {str(path)!r}",
+            f"chmod 700 {str(folder)!r}",
         )
     return None
 

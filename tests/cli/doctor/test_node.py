@@ -156,8 +156,19 @@ def test_tokens_that_expire_or_others_can_read(doctor: Doctor, tmp_path: Path) -
     assert "'old'" in doctor()["access"]["words"]
     tokens.create("young", expires_ms=now_ms + _DAY_MS)
     assert "'young'" in doctor()["access"]["words"]
-    (tmp_path / "data" / "tokens.json").chmod(0o644)
+    (tmp_path / "data" / "tokens.json").chmod(0o640)
     assert "chmod 600" in doctor()["access"]["remedy"]
+
+
+def test_tokens_of_another_owner_are_read_by_the_group(
+    doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Tokens(tmp_path / "data" / "tokens.json").create("ops")
+    (tmp_path / "data" / "tokens.json").chmod(0o440)  # a Secret of Kubernetes
+    monkeypatch.setattr("os.geteuid", lambda: 10_001)
+    assert doctor()["access"]["state"] == "ok"
+    (tmp_path / "data" / "tokens.json").chmod(0o444)
+    assert doctor()["access"]["state"] == "problem"
 
 
 def test_access_by_other_proofs_than_tokens_is_told(doctor: Doctor, tmp_path: Path) -> None:
@@ -185,6 +196,14 @@ def test_access_by_other_proofs_than_tokens_is_told(doctor: Doctor, tmp_path: Pa
 def test_sqlite_store_is_checked_while_it_is_used(doctor: Doctor, sqlite: Path) -> None:
     with open_store(f"sqlite:///{sqlite}"):
         assert "no damage found" in doctor()["store"]["words"]
+
+
+def test_store_that_every_user_can_read_is_warned_of(doctor: Doctor, sqlite: Path) -> None:
+    assert sqlite.parent.stat().st_mode & 0o777 == 0o700
+    sqlite.parent.chmod(0o755)
+    sqlite.chmod(0o644)
+    found = doctor()["store"]
+    assert (found["state"], "chmod 700" in found["remedy"]) == ("warning", True)
 
 
 def test_older_schema_is_reported_and_not_migrated(doctor: Doctor, sqlite: Path) -> None:
