@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Self
 
 from chronoline.cli.output import json_line
 from chronoline.core.errors import InvalidInput
+from chronoline.core.limits import MAX_BODY_BYTES, history_problem, message_problem
 from chronoline.core.message import SavedMessage
 from chronoline.runtime.extras import needs
 from chronoline.runtime.json_bytes import json_bytes, json_headers, parse_json_bytes
@@ -160,7 +161,7 @@ def _json_rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
                     continue
                 try:
                     row = json.loads(line)
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     raise InvalidInput(f"{path!r}, line {number}: no JSON: {error}") from None
                 if not isinstance(row, dict):
                     raise InvalidInput(f"{path!r}, line {number}: no JSON object")
@@ -220,8 +221,8 @@ def _row(saved: SavedMessage) -> dict[str, Any]:
         "key": saved.key,
         "headers": [{"name": name, "value": value} for name, value in saved.headers],
         "body": saved.body,
-        "reason": saved.reason or None,
-        "died_ms": saved.died if saved.reason else None,
+        "reason": saved.reason if saved.is_dead else None,
+        "died_ms": saved.died if saved.is_dead else None,
     }
 
 
@@ -235,7 +236,8 @@ def _fields(saved: SavedMessage) -> dict[str, Any]:
 
 
 def _saved(row: dict[str, Any]) -> SavedMessage:
-    return SavedMessage(
+    """Raises `InvalidInput` for what no topic takes; where a body is too large, its topic says."""
+    saved = SavedMessage(
         id=_typed(row["id"], str, "id"),
         due=_typed(row["due_ms"], int, "due_ms"),
         expires=None
@@ -252,6 +254,9 @@ def _saved(row: dict[str, Any]) -> SavedMessage:
         reason=_typed(row.get("reason") or "", str, "reason"),
         died=_typed(row.get("died_ms") or 0, int, "died_ms"),
     )
+    if problem := history_problem(saved) or message_problem(saved.to_new(), MAX_BODY_BYTES):
+        raise InvalidInput(problem)
+    return saved
 
 
 def _typed(value: Any, kind: type, what: str) -> Any:

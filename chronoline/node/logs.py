@@ -17,6 +17,8 @@ from chronoline.node.settings import NodeSettings
 from chronoline.runtime import audit
 from chronoline.runtime.timestamps import show_moment
 
+logger = logging.getLogger(__name__)
+
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """The attributes of every record; others are fields from the caller."""
 
@@ -49,13 +51,36 @@ def audit_to_file(settings: NodeSettings) -> None:
     if settings.audit_file is None:
         return
     try:
-        handler = WatchedFileHandler(settings.audit_file, encoding="utf-8")
+        handler = _AuditFile(settings.audit_file, encoding="utf-8")
     except OSError as error:
         raise InvalidInput(
             f"audit_file {settings.audit_file!r} cannot be written: {error.strerror or error}"
         ) from None
     handler.setFormatter(JsonLines())
     trail.addHandler(handler)
+
+
+class _AuditFile(WatchedFileHandler):
+    """A file that can no longer be written fails no request: the log has the lines too."""
+
+    _problem = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        before, self._problem = self._problem, ""
+        try:
+            super().emit(record)
+        except OSError:  # of opening the file anew, after it was rotated
+            self.handleError(record)
+        if self._problem and not before:
+            logger.error(
+                "audit_file %r cannot be written: %s",
+                self.baseFilename,
+                self._problem,
+                extra={"action": "audit_failed"},
+            )
+
+    def handleError(self, _: logging.LogRecord) -> None:
+        self._problem = str(sys.exc_info()[1])
 
 
 class JsonLines(logging.Formatter):

@@ -33,8 +33,7 @@ def run_node(settings: NodeSettings, *, quiet: bool = False, until_eof: bool = F
     """Runs until SIGTERM or SIGINT, or the end of stdin. Raises if the node cannot start."""
     raise_limit()
     door = open_door(settings)
-    for name, listener in settings.listeners.items():
-        check_free(listener, f"--{name}")
+    _check_all_free(settings)
     opened = open_store(settings.store) if settings.has_broker else nullcontext()
     stop, runner = asyncio.Event(), asyncio.Runner()
     loop = runner.get_loop()
@@ -83,6 +82,18 @@ def _announce(settings: NodeSettings, where: Mapping[str, str], door: Door) -> N
         logger.info("listening at %s", " and ".join(where.values()), extra=fields)
     else:
         print("\n".join(banner(settings, where, door)), flush=True)
+
+
+def _check_all_free(settings: NodeSettings) -> None:
+    """Raises `InvalidInput` that names all addresses that are taken."""
+    found = []
+    for name, listener in settings.listeners.items():
+        try:
+            check_free(listener, f"--{name}")
+        except InvalidInput as error:
+            found.append(str(error))
+    if found:
+        raise InvalidInput("\n".join(found))
 
 
 def check_free(listener: Listener, flag: str) -> None:

@@ -43,13 +43,13 @@ def pause_family(pid: int) -> list[int]:
         _signal(new, signal.SIGSTOP)
         await_states(new, (_STOPPED, *_OVER))
         family += new
-        new = [each for each in _descendants(pid) if each not in family]
+        new = [each for each in descendants(pid) if each not in family]
     return family
 
 
 def resume_family(pid: int) -> None:
     """Resumes a process and its descendants, the first last."""
-    _signal([*_descendants(pid), pid], signal.SIGCONT)
+    _signal([*descendants(pid), pid], signal.SIGCONT)
 
 
 def kill_family(pid: int) -> None:
@@ -93,7 +93,8 @@ def await_states(pids: Sequence[int], states: Sequence[str]) -> None:
             time.sleep(_LOOK_EVERY_S)  # the end of a process that is not our child has no event
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
+    """The processes below one, parents before their children."""
     parents = _parents()
     found = [pid]
     for each in found:

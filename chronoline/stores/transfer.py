@@ -42,8 +42,8 @@ def export_page(
                 total_bytes += saved[-1].content_bytes
         last = first + len(some) == len(listed)
         if last or total_bytes >= most_bytes:
-            message, reason, died = some[-1]
-            place = ListPlace.of(message) if not reason else ListPlace(died, 0, message.id)
+            message, _, died = some[-1]
+            place = ListPlace(died, 0, message.id) if dead_letters else ListPlace.of(message)
             return saved, None if last and not more else place
     return saved, None
 

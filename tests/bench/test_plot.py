@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from chronoline_bench.harness.slices import Point, slices_of
-from chronoline_bench.plot import HEIGHT, WIDTH, Line, Mark, Plot, lateness_lines
+from chronoline_bench.plot import HEIGHT, WIDTH, Line, Mark, Panel, Plot, lateness_lines
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -74,9 +74,27 @@ def test_fault_is_marked_with_its_name(last_s: float) -> None:
     picture = draw(line, marks=(Mark(name="Kafka away", first_s=20, last_s=last_s),))
     (mark,) = (each for each in picture.iter(f"{SVG}rect") if each.get("class") == "fault")
     width = float(mark.get("width", "-1"))
-    assert width == pytest.approx((last_s - 20) / 60 * (WIDTH - 96), abs=0.2)
+    assert width == pytest.approx(max(0.1, (last_s - 20) / 60 * (WIDTH - 96)), abs=0.2)
     assert "Kafka away" in texts(picture)
 
 
 def test_picture_without_points_is_empty() -> None:
     assert paths(draw(*lateness_lines([], [])), "p50")[1] == ""
+
+
+def test_panel_has_its_own_axis_and_all_marks() -> None:
+    late = Line(name="p99", kind="p99", points=[(0, 3), (3_600, 3)])
+    memory = Line(name="broker", kind="ours", points=[(0, 120), (1_800, 180), (3_600, 150)])
+    mark = Mark(name="B", first_s=60, last_s=60)
+    panel = Panel(name="memory, MB", lines=[memory])
+    plot = Plot(title="t", subtitle="s", lines=[late], marks=[mark], panels=[panel])
+    picture = ET.fromstring(plot.svg())
+    words = texts(picture)
+    assert {"memory, MB", "50", "200", "60", "minutes since the start of the load"} <= set(words)
+    assert words.count("B") == 1
+    assert len([each for each in picture.iter() if each.get("class") == "fault"]) == 2
+    _, drawn = paths(picture, "ours")
+    heights = [float(step.split()[1]) for step in drawn[1:].replace("L", "M").split(" M")]
+    assert min(heights) > HEIGHT
+    assert max(heights) < float(picture.get("height", "0"))
+    assert (heights[0] - heights[1]) / (heights[0] - heights[2]) == pytest.approx(2, abs=0.05)

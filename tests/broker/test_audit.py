@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import grpc
@@ -275,20 +277,44 @@ def test_acts_on_this_machine_are_audited(tmp_path: Path, caplog: pytest.LogCapt
     assert token not in json.dumps(made)
 
 
-def test_trail_is_written_to_its_file_too(tmp_path: Path) -> None:
-    file = tmp_path / "audit.jsonl"
+@contextmanager
+def _trail_in(file: Path) -> Iterator[None]:
     handlers = list(audit.logger.handlers)
     try:
         audit_to_file(NodeSettings.load(None, {}, {"audit_file": str(file), "log_level": "error"}))
-        audit.local("one", "here")
-        file.rename(tmp_path / "rotated.jsonl")
-        audit.local("two", "here")
+        yield
     finally:
         for handler in set(audit.logger.handlers) - set(handlers):
             audit.logger.removeHandler(handler)
             handler.close()
+
+
+def test_trail_is_written_to_its_file_too(tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    with _trail_in(file):
+        audit.local("one", "here")
+        file.rename(tmp_path / "rotated.jsonl")
+        audit.local("two", "here")
     assert json.loads(file.read_text())["act"] == "two"
     assert json.loads((tmp_path / "rotated.jsonl").read_text())["act"] == "one"
+
+
+def test_file_that_cannot_be_written_fails_no_act(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "rotated"
+    folder.mkdir()
+    with _trail_in(folder / "audit.jsonl"), caplog.at_level(logging.INFO):
+        rmtree(folder)
+        audit.local("one", "here")
+        audit.local("two", "here")
+        folder.mkdir()
+        audit.local("three", "here")
+        rmtree(folder)
+        audit.local("four", "here")
+    told = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    assert [each.startswith("audit_file") for each in told] == [True, True]
+    assert [each["act"] for each in _acts(caplog)] == ["one", "two", "three", "four"]
 
 
 def test_right_to_no_topic_opens_no_call(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

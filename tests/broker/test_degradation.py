@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import sqlite3
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ from chronoline.broker.cluster.member import ClusterMember, MemberOptions
 from chronoline.broker.degradation import NOTICES
 from chronoline.cli.broker import Broker
 from chronoline.client import TopicSettings
+from chronoline.console.app import Console
 from chronoline.coordination.contract import ServerOffset
 from chronoline.coordination.embedded import EmbeddedCoordination, EmbeddedHub
 from chronoline.core.errors import ChronolineError, StoreUnavailable
@@ -117,13 +119,24 @@ class Scene:
             "ready": "" if ready.status_code == 200 else ready.json()["detail"],
         }
 
+    async def console(self) -> list[tuple[str, bool]]:
+        """The problems in the next event of the console's first page: the type, and whether it is ready."""
+        async with self.served.http.stream("GET", "/console/live") as stream:
+            async for line in stream.aiter_lines():
+                if line.startswith("data: {"):
+                    event = json.loads(line.removeprefix("data: "))
+                    return [(each["type"], each["ready"]) for each in event["problems"]]
+        raise AssertionError("the stream ended")
+
 
 @asynccontextmanager
 async def scene(path: Path) -> AsyncIterator[Scene]:
     with SqliteStore(str(path), busy_ms=100) as store:
         sick: Any = SickStore(store)
         coordination = EmbeddedCoordination()
-        async with serving(sick, upkeep_every_s=0.05, coordination=coordination) as served:
+        async with serving(
+            sick, upkeep_every_s=0.05, coordination=coordination, console=Console
+        ) as served:
             yield Scene(served, sick, path, coordination)
 
 
@@ -155,7 +168,9 @@ def test_every_interface_shows_the_same_degradation(
 
             async with it.illness(kind):
                 await until(is_said)
+                assert await it.console() == [(type_, False)]
             await until(is_well)
+            assert await it.console() == []
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(play())

@@ -42,6 +42,7 @@ MESSAGES = [
     saved("behind its end", due=NOW + 90_000, expires=NOW + 30_000, attempts=1),
     saved("dead", attempts=20, reason="attempts", died=NOW - 5_000),
     saved("buried", reason="no use", died=NOW - 1, expires=NOW - 50, due=NOW - 20),
+    saved("buried without a word", died=NOW - 3),
 ]
 
 
@@ -90,7 +91,7 @@ def test_repeated_restoration_changes_nothing(line: Line) -> None:
     again = line.store.restore(line.uid, [*MESSAGES, saved("new")], now_ms=NOW)
     assert words(again) == ["exists"] * len(MESSAGES) + ["done"]
     assert {each: line[each] for each in before} == before
-    assert len(line.dead()) == 2
+    assert len(line.dead()) == 3
 
 
 def test_restored_message_is_served_with_its_attempts(make_line: MakeLine) -> None:

@@ -53,22 +53,25 @@ def test_cluster_keeps_its_invariants(tmp_path: Path) -> None:
         assert {cut, f"{cut}, silently"} & faults
 
 
-def test_soak_is_flat(tmp_path: Path) -> None:
-    """A short form: `python -m tests.torture soak --seconds 3600` is the real one."""
+def test_short_soak_loses_nothing(tmp_path: Path) -> None:
+    """Whether it is flat, an hour tells: `python -m tests.torture soak --seconds 3600`.
+
+    In seconds, a broker that starts late or takes over the consumers of another one looks like a leak.
+    `test_judge` has the rule.
+    """
     try:
         events = run_scene("soak", tmp_path, seconds=12, seed=_SEED, report=print)
     except MissingExtra as error:
         miss("A soak", error)
     violations = judge_scene("soak", events)
     print(table(events, violations))
-    # On a slow machine a short form has too few samples to judge growth by; `test_judge` has that rule.
     found = [f"{each.rule}: {each.detail}" for each in violations]
-    assert [each for each in found if "was not judged" not in each] == []
+    assert [each for each in found if not each.startswith("37 ")] == []
     assert {"sample", "store", "flow", "scrape", FAULT, "end"} <= {event.kind for event in events}
     (end,) = (event for event in events if event.kind == "end")
     assert end["delivered"] > 1_000
     assert end["more"]["popped"] > 0
-    assert end["more"]["called"] > 0
+    assert all(end["more"][name] > 0 for name in ("called", "occurrences", "console"))
 
 
 def test_planted_defect_is_found(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import stat
 import time
 from collections.abc import Iterator
@@ -11,17 +12,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chronoline.cli.doctor.checks import Check, Diagnosis, ok, problem, warning
+from chronoline.cli.doctor.checks import REACH, Check, Diagnosis, ok, problem, warning
 from chronoline.cli.doctor.machine import check_disk, check_extra
 from chronoline.cli.doctor.store import check_store
 from chronoline.core.addresses import is_loopback
-from chronoline.core.errors import InvalidInput
+from chronoline.core.errors import CoordinationUnavailable, InvalidInput
 from chronoline.runtime.certificates import valid_spans
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.store_url import POSTGRES, scheme_of, sqlite_path
 from chronoline.runtime.timestamps import show_moment
 
 if TYPE_CHECKING:
+    from chronoline.broker.auth import Door
     from chronoline.coordination.contract import View
     from chronoline.node.settings import NodeSettings
 
@@ -174,17 +176,22 @@ def check_addresses(settings: NodeSettings) -> Diagnosis:
 
 
 def check_access(settings: NodeSettings) -> Diagnosis:
-    """Checks tokens, and that a node which others can reach has TLS and a token."""
-    from chronoline.broker.tokens import Tokens  # noqa: PLC0415 - its libraries are optional
+    """Checks tokens and the keys of JWTs, and that a node which others can reach has TLS and a token."""
+    from chronoline.broker.auth import Shown  # noqa: PLC0415 - its libraries are optional
+    from chronoline.broker.tokens import Tokens  # noqa: PLC0415 - see above
     from chronoline.node.auth import open_door  # noqa: PLC0415 - see above
 
-    open_door(settings)  # raises what `up` would
+    door = open_door(settings)  # raises what `up` would
+    door.principal(Shown("Bearer -.-.-"))  # raises if the keys of JWTs are not there
     file = settings.tokens_file
     records = Tokens(file).records()
     if not records:
-        return ok("no tokens: every client on this machine may do everything")
-    mode = stat.S_IMODE(file.stat().st_mode)
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return ok(_without_tokens(settings, door))
+    found = file.stat()
+    mode = stat.S_IMODE(found.st_mode)
+    # The owner needs no rights of the group; another user can have its right by the group alone (Kubernetes).
+    theirs = stat.S_IRWXG if found.st_uid == os.geteuid() else stat.S_IWGRP | stat.S_IXGRP
+    if mode & (theirs | stat.S_IRWXO):
         return problem(
             f"others may read or write {file.name} (mode {mode:o})", f"chmod 600 {str(file)!r}"
         )
@@ -204,6 +211,14 @@ def check_access(settings: NodeSettings) -> Diagnosis:
             f"remove it, if nobody waits for it: `chronoline token revoke {expired[0]}`",
         )
     return ok(f"{len(records)} tokens, none expires within {_SOON.days} days")
+
+
+def _without_tokens(settings: NodeSettings, door: Door) -> str:
+    if door.asks:
+        return f"no tokens: clients need a JWT of {settings.jwt.issuer}"
+    if door.tls is not None and door.tls.requires_certificates:
+        return "no tokens: every client with a certificate of tls_client_ca may do everything"
+    return "no tokens: every client on this machine may do everything"
 
 
 def check_certificate(path: Path) -> Diagnosis:
@@ -231,7 +246,10 @@ def check_certificate(path: Path) -> Diagnosis:
 
 def check_etcd(settings: NodeSettings) -> Diagnosis:
     """Checks that etcd answers, that its clock agrees, and that it names this store."""
-    return asyncio.run(_look_at_etcd(settings))
+    try:
+        return asyncio.run(_look_at_etcd(settings))
+    except CoordinationUnavailable as error:
+        return problem(str(error), REACH)
 
 
 async def _look_at_etcd(settings: NodeSettings) -> Diagnosis:

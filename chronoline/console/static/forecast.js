@@ -23,6 +23,8 @@ export class Forecast {
     this.data = null;
     this.cursor = null;
     this.asked = 0;
+    this.ranges = [...section.querySelectorAll("[data-span]")];
+    this.wider = this.ranges.filter((each) => Number(each.dataset.span) > this.to - this.from);
     legend(this.host, STATUSES.map((each) => [each, each]));
     this.frame = new Frame(this.host, (frame) => this.draw(frame));
     this.listen();
@@ -55,14 +57,32 @@ export class Forecast {
   }
 
   press(pressed) {
-    for (const each of this.section.querySelectorAll("[data-span]")) each.setAttribute("aria-pressed", String(each === pressed));
+    this.wider = [];
+    this.mark(pressed);
+  }
+
+  mark(pressed) {
+    for (const each of this.ranges) each.setAttribute("aria-pressed", String(each === pressed));
+  }
+
+  choose(button) {
+    this.mark(button);
+    this.show(this.now(), this.now() + Number(button.dataset.span));
+  }
+
+  // Until a range is chosen, an empty one gives way to the next wider one, if messages wait at all.
+  widen() {
+    const waits = document.querySelector("[data-count=waiting]")?.textContent !== "0";
+    const isEmpty = !STATUSES.some((each) => this.data[each].some(Boolean));
+    if (isEmpty && waits && this.wider.length) this.choose(this.wider.shift());
+    else this.wider = [];
   }
 
   listen() {
-    for (const button of this.section.querySelectorAll("[data-span]")) {
+    for (const button of this.ranges) {
       button.addEventListener("click", () => {
         this.press(button);
-        this.show(this.now(), this.now() + Number(button.dataset.span));
+        this.choose(button);
       });
     }
     const moves = { earlier: () => this.move(-0.5), later: () => this.move(0.5), in: () => this.zoom(0.5), out: () => this.zoom(2) };
@@ -159,6 +179,7 @@ export class Forecast {
     this.host.dataset.loaded = `${found.from}-${found.to}`;
     this.fill();
     this.frame.redraw();
+    this.widen();
   }
 
   // The node may be counting anew.

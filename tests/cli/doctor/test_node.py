@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import sqlite3
 import sys
@@ -13,17 +14,20 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm
 from typer.testing import CliRunner
 
 from chronoline.broker.tokens import Tokens
 from chronoline.cli.main import command_line
 from chronoline.coordination.cluster_store import name_store
 from chronoline.coordination.factory import open_coordination
+from chronoline.runtime.child_process import free_addresses
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.factory import open_store
 from chronoline.testing.etcd import EtcdServer
 from chronoline.testing.postgres import PostgresServer
-from tests.certificates import make_certificate
+from tests.certificates import Authority, make_certificate
 from tests.cli.doctor.conftest import Doctor
 
 _DAY_MS = 86_400_000
@@ -152,8 +156,38 @@ def test_tokens_that_expire_or_others_can_read(doctor: Doctor, tmp_path: Path) -
     assert "'old'" in doctor()["access"]["words"]
     tokens.create("young", expires_ms=now_ms + _DAY_MS)
     assert "'young'" in doctor()["access"]["words"]
-    (tmp_path / "data" / "tokens.json").chmod(0o644)
+    (tmp_path / "data" / "tokens.json").chmod(0o640)
     assert "chmod 600" in doctor()["access"]["remedy"]
+
+
+def test_tokens_of_another_owner_are_read_by_the_group(
+    doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Tokens(tmp_path / "data" / "tokens.json").create("ops")
+    (tmp_path / "data" / "tokens.json").chmod(0o440)  # a Secret of Kubernetes
+    monkeypatch.setattr("os.geteuid", lambda: 10_001)
+    assert doctor()["access"]["state"] == "ok"
+    (tmp_path / "data" / "tokens.json").chmod(0o444)
+    assert doctor()["access"]["state"] == "problem"
+
+
+def test_access_by_other_proofs_than_tokens_is_told(doctor: Doctor, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.json"
+    public = ec.generate_private_key(ec.SECP256R1()).public_key()
+    keys.write_text(json.dumps({"keys": [ECAlgorithm.to_jwk(public, as_dict=True)]}))
+    jwt = ("--set=jwt.issuer=https://login.example", "--set=jwt.audience=chronoline")
+    by_file = doctor(*jwt, f"--set=jwt.keys={keys}")["access"]
+    assert (by_file["state"], "need a JWT of https://login.example" in by_file["words"]) == (
+        "ok",
+        True,
+    )
+    away = doctor(*jwt, f"--set=jwt.keys=https://{free_addresses(1)[0]}/keys")["access"]
+    assert (away["state"], "could not be fetched" in away["words"]) == ("problem", True)
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("node")
+    files = (f"--set=tls_certificate={certificate}", f"--set=tls_key={key}")
+    by_certificate = doctor(*files, f"--set=tls_client_ca={authority.file}")["access"]
+    assert "every client with a certificate" in by_certificate["words"]
 
 
 # SQLite
@@ -162,6 +196,14 @@ def test_tokens_that_expire_or_others_can_read(doctor: Doctor, tmp_path: Path) -
 def test_sqlite_store_is_checked_while_it_is_used(doctor: Doctor, sqlite: Path) -> None:
     with open_store(f"sqlite:///{sqlite}"):
         assert "no damage found" in doctor()["store"]["words"]
+
+
+def test_store_that_every_user_can_read_is_warned_of(doctor: Doctor, sqlite: Path) -> None:
+    assert sqlite.parent.stat().st_mode & 0o777 == 0o700
+    sqlite.parent.chmod(0o755)
+    sqlite.chmod(0o644)
+    found = doctor()["store"]
+    assert (found["state"], "chmod 700" in found["remedy"]) == ("warning", True)
 
 
 def test_older_schema_is_reported_and_not_migrated(doctor: Doctor, sqlite: Path) -> None:
@@ -183,6 +225,9 @@ def test_damaged_file_is_a_problem(doctor: Doctor, sqlite: Path) -> None:
         file.seek(4096)
         file.write(b"\xff" * 4096)
     assert doctor()["store"]["state"] == "problem"
+    sqlite.write_bytes(b"\xff" * 4096)
+    found = doctor()["store"]
+    assert (found["state"], "restore a backup" in found["remedy"]) == ("problem", True)
 
 
 def test_file_of_another_program_is_a_problem(doctor: Doctor, tmp_path: Path) -> None:
@@ -255,3 +300,10 @@ def test_etcd_that_is_away_is_a_problem(doctor: Doctor, silent: str) -> None:
     found = doctor(*options)
     assert (found["etcd"]["state"], found["store"]["state"]) == ("problem", "problem")
     assert "127.0.0.1:1" not in found["etcd"]["words"]
+    assert "address is right" in found["store"]["remedy"]
+
+
+def test_etcd_that_is_not_there_has_a_remedy(doctor: Doctor) -> None:
+    store = "postgresql://127.0.0.1:1/x"
+    found = doctor("--set", "coordination=etcd://127.0.0.1:1/p", "--store", store)["etcd"]
+    assert (found["state"], "it runs" in found["remedy"]) == ("problem", True)

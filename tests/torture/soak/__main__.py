@@ -7,59 +7,92 @@ python -m tests.torture.soak FOLDER/soak [--svg FILE]
 from __future__ import annotations
 
 import argparse
-from collections import Counter
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from chronoline_bench.plot import Line, Mark, Plot
+from chronoline_bench.plot import Line, Mark, Panel, Plot
 from tests.torture.history import FAULT, Event, read_history
-from tests.torture.soak.judge import END, FLOW, growths
+from tests.torture.soak.judge import END, FLOW, SAMPLE, STORE, growths
 from tests.torture.soak.scene import PER_S
+
+_SIGNS = {
+    "kill -9 a broker": "B",
+    "freeze a broker": "b",
+    "kill -9 PostgreSQL": "P",
+    "pause PostgreSQL": "p",
+    "stop etcd": "e",
+    "freeze the pipe": "f",
+}
+_PROCESSES = {
+    "broker-1": ("broker 1", "ours"),
+    "broker-2": ("broker 2", "ours-too"),
+    "load": ("the load", "peer"),
+    "etcd": ("etcd", "third"),
+    "pipe": ("pipe: driver", "control"),
+    "pipe's Java": ("its Java", "max"),
+    "pipe's workers": ("its workers", "peer-too"),
+}
+"""By process: its name in the picture, and its style."""
+_GAP_S = 15.0
+"""Samples that are further apart have a gap between them."""
 
 
 def picture(events: Sequence[Event]) -> str:
-    """The lateness over time, with a mark for each fault, as SVG."""
-    flow = [event for event in events if event.kind == FLOW]
-    begun_ns = flow[0].mono_ns
-    times = [(event.mono_ns - begun_ns) / 1e9 for event in flow]
-    width_s = max(after - before for before, after in pairwise(times))
-    lines = [
-        Line(
-            name=name,
-            kind=name,
-            points=[
-                (at_s, float(event[f"{name}_ms"])) for at_s, event in zip(times, flow, strict=True)
-            ],
-            width_s=width_s,
-        )
-        for name in ("max", "p99", "p50")
+    """Lateness, memory, descriptors and disk over time, with a mark for each fault, as SVG."""
+    begun_ns = next(event.mono_ns for event in events if event.kind == FLOW)
+
+    def lines(
+        kind: str, figure: str, styles: Mapping[str, tuple[str, str]], part: float = 1
+    ) -> list[Line]:
+        """By the beginning of a name: the name that is shown, and its style."""
+        return [
+            Line(
+                name=name,
+                kind=style,
+                points=[
+                    ((event.mono_ns - begun_ns) / 1e9, float(event[figure]) * part)
+                    for event in events
+                    if event.kind == kind and _is_of(event, who)
+                ],
+                width_s=_GAP_S,
+            )
+            for who, (name, style) in styles.items()
+        ]
+
+    late = [
+        *lines(FLOW, "max_ms", {"messages": ("max", "max")}),
+        *lines(FLOW, "p99_ms", {"messages": ("p99", "p99")}),
+        *lines(FLOW, "p50_ms", {"messages": ("p50", "p50")}),
+        *lines(FLOW, "p50_ms", {"pipe": ("pipe, p50, seen by a reader of its output", "control")}),
     ]
-    marks = []
-    for event in events:
-        if event.kind == FAULT:
-            at_s = (event.mono_ns - begun_ns) / 1e9
-            marks.append(Mark(name=_short(event["fault"]), first_s=at_s, last_s=at_s))
-    faults = Counter(_short(event["fault"]) for event in events if event.kind == FAULT)
-    legend = {"B": "kill -9 a broker", "b": "freeze the other", "P": "kill -9 PostgreSQL"}
-    legend |= {"p": "pause PostgreSQL", "e": "stop etcd"}
-    shown = ", ".join(f"{sign} {words}" for sign, words in legend.items() if sign in faults)
+    faults = [event for event in events if event.kind == FAULT]
+    at_s = [(event.mono_ns - begun_ns) / 1e9 for event in faults]
+    shown = {_SIGNS[event["fault"]]: event["fault"] for event in faults}
+    minutes = max(x_s for x_s, _ in late[0].points) / 60
     return Plot(
-        title=f"Soak: {PER_S} messages a second for {times[-1] / 60:.0f} minutes",
-        subtitle=f"lateness of all messages in each interval of some seconds. Faults: {shown}",
-        lines=lines,
-        marks=marks,
+        title=f"Soak: {PER_S} messages a second for {minutes:.0f} minutes, with a fault every minute",
+        subtitle=", ".join(f"{sign}: {shown[sign]}" for sign in sorted(shown)),
+        lines=late,
+        marks=[
+            Mark(name=_SIGNS[event["fault"]], first_s=x_s, last_s=x_s)
+            for event, x_s in zip(faults, at_s, strict=True)
+        ],
+        panels=[
+            Panel(name="memory, MB", lines=lines(SAMPLE, "rss_mb", _PROCESSES)),
+            Panel(name="descriptors", lines=lines(SAMPLE, "descriptors", _PROCESSES)),
+            Panel(
+                name="database and files, MB",
+                lines=lines(STORE, "disk_mb", {STORE: ("on disk", "ours")})
+                + lines(STORE, "rows", {STORE: ("messages, in hundreds", "peer-too")}, part=0.01),
+            ),
+        ],
     ).svg()
 
 
-def _short(fault: str) -> str:
-    return {
-        "kill -9 a broker": "B",
-        "freeze a broker": "b",
-        "kill -9 PostgreSQL": "P",
-        "pause PostgreSQL": "p",
-        "stop etcd": "e",
-    }[fault]
+def _is_of(event: Event, who: str) -> bool:
+    """Whether it is of this process, in any of its lives."""
+    name, _, life = str(event.get("who", event.kind)).rpartition(".")
+    return (name if life.isdigit() else event.get("who", event.kind)) == who
 
 
 def table(events: Sequence[Event]) -> str:

@@ -149,6 +149,8 @@ def _losses(events: Sequence[Event]) -> Iterator[Violation]:
         "double": "7 acked message served again",
         "uncalled": "13 due message not served, by its target",
         "unpopped": "32 timer not popped",
+        "unscheduled": "13 occurrence of a schedule is missing",
+        "unfired": "31 input of the pipe not fired",
     }
     for field, rule in rules.items():
         if ends[-1][field]:

@@ -1,4 +1,5 @@
-"""The load of a soak: messages for consumers, messages for a target, and timers, with the lateness of each.
+"""The load of a soak: messages for consumers, messages for a target, and timers, with the lateness of each;
+and what `side_loads` has.
 
 It forgets what was settled, so that it can run for hours.
 """
@@ -9,7 +10,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Self
 
@@ -23,6 +24,7 @@ from chronoline.core.outcome import Refusal
 from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.tasks import TaskSet
 from chronoline.runtime.timestamps import from_ms, to_ms
+from tests.torture.soak.side_loads import LongWork, Schedules, operate, watch_console
 
 TOPIC, TARGETED = "soak", "soak-target"
 CONSUMERS = 8
@@ -37,8 +39,17 @@ _KEPT_S = 60.0
 class Load:
     """Sends and consumes until it is stopped. Owned by the event loop."""
 
-    def __init__(self, addresses: list[str], timers: str, *, per_s: float) -> None:
-        self._addresses, self._timers, self._per_s = addresses, timers, per_s
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        timers: str,
+        http: Sequence[str],
+        *,
+        tokens: Mapping[str, str],
+        per_s: float,
+    ) -> None:
+        self._addresses, self._timers, self._http = addresses, timers, http
+        self._tokens, self._per_s = tokens, per_s
         self._exits = AsyncExitStack()
         self._tasks = TaskSet()
         self._running: list[asyncio.Task[None]] = []
@@ -52,16 +63,26 @@ class Load:
         self.counts: Counter[str] = Counter()
         """sent, delivered, double, early, called, popped, and errors by their class."""
         self._late_ms: list[float] = []
+        self._schedules = Schedules(self._client, self.counts)
+        self._work = LongWork(self._client, self.counts)
 
     async def __aenter__(self) -> Self:
         await self._serve()
-        client = await self._exits.enter_async_context(self._client())
-        await client.create_topic(TOPIC, TopicSettings(dedupe=_DEDUPE_S, default_lease=10))
-        settings = TopicSettings(dedupe=_DEDUPE_S, target=f"{self._receiver}/call")
-        await client.create_topic(TARGETED, settings)
-        session = await self._exits.enter_async_context(aiohttp.ClientSession())
-        self._running = [asyncio.create_task(self._consume(n)) for n in range(CONSUMERS)]
+        await self._create_topics()
+        client = await self._exits.enter_async_context(self._client("sender"))
+        headers = {"authorization": f"Bearer {self._tokens['timers']}"}
+        session = await self._exits.enter_async_context(aiohttp.ClientSession(headers=headers))
+        topics = [TOPIC, TARGETED]
+        works = [
+            *(self._consume(number) for number in range(CONSUMERS)),
+            self._schedules.consume(),
+            self._work.consume(),
+            operate(self._client, self.counts, topics),
+            *(watch_console(each, self._tokens["observer"], self.counts) for each in self._http),
+        ]
+        self._running = [asyncio.create_task(work) for work in works]
         self._senders = [
+            asyncio.create_task(self._work.send()),
             asyncio.create_task(self._send(client, TOPIC, self._per_s * 0.95)),
             asyncio.create_task(self._send(client, TARGETED, self._per_s * 0.05)),
             asyncio.create_task(self._set_timers(session, max(1.0, self._per_s * 0.01))),
@@ -74,13 +95,37 @@ class Load:
         await asyncio.gather(*self._senders, *self._running, return_exceptions=True)
         await self._exits.aclose()
 
+    async def _create_topics(self) -> None:
+        """With quotas and limits that the load does not reach."""
+        async with self._client("operator") as client:
+            await client.create_topic(
+                TOPIC,
+                TopicSettings(
+                    dedupe=_DEDUPE_S,
+                    default_lease=10,
+                    group_waiting=1_000_000,
+                    group_creates_per_s=20_000,
+                ),
+            )
+            await client.create_topic(
+                TARGETED,
+                TopicSettings(
+                    dedupe=_DEDUPE_S,
+                    target=f"{self._receiver}/call",
+                    most_per_s=1_000,
+                    most_in_flight=1_000,
+                ),
+            )
+        await self._schedules.create()
+        await self._work.create()
+
     async def drain(self, patience_s: float) -> None:
         """Ends sending, and waits until all that was sent has come, for this time at most."""
         for task in self._senders:
             task.cancel()
         await asyncio.gather(*self._senders, return_exceptions=True)
         give_up = time.monotonic() + patience_s
-        while (self._due_ms or self._calls or self._pops) and time.monotonic() < give_up:
+        while any(self.left().values()) and time.monotonic() < give_up:
             await asyncio.sleep(_TURN_S)  # they come to three places
 
     def left(self) -> dict[str, int]:
@@ -89,6 +134,7 @@ class Load:
             "lost": len(self._due_ms),
             "uncalled": len(self._calls),
             "unpopped": len(self._pops),
+            "unscheduled": self._schedules.missing,
         }
 
     def lateness(self) -> Lateness | None:
@@ -103,11 +149,11 @@ class Load:
 
     # Consumers, the target and the timers' receiver
 
-    def _client(self) -> AsyncClient:
-        return AsyncClient(self._addresses, timeout=30)
+    def _client(self, token: str) -> AsyncClient:
+        return AsyncClient(self._addresses, token=self._tokens[token], timeout=30)
 
     async def _consume(self, number: int) -> None:
-        async with self._client() as client:
+        async with self._client("consumer") as client:
             while True:
                 try:
                     async for lease in client.consume(TOPIC, consumer=f"consumer-{number}"):

@@ -14,7 +14,7 @@ from tests.torture.soak.judge import END, FLOW, SAMPLE, STORE, judge
 _SAMPLES = 80
 _EVERY_NS = 5_000_000_000
 _END = {"sent": 1_000, "delivered": 1_000, "lost": 0, "early": 0, "double": 0}
-_END |= {"uncalled": 0, "unpopped": 0}
+_END |= {"uncalled": 0, "unpopped": 0, "unscheduled": 0, "unfired": 0}
 _FLAT: dict[str, dict[str, float]] = {
     SAMPLE: {"rss_mb": 120, "descriptors": 60, "threads": 20},
     STORE: {"rows": 5_000, "disk_mb": 60},
@@ -98,7 +98,8 @@ def test_lateness_in_an_outage_is_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "rule"), [("lost", "6 "), ("early", "10 "), ("double", "7 "), ("unpopped", "32 ")]
+    ("field", "rule"),
+    [("lost", "6 "), ("early", "10 "), ("double", "7 "), ("unpopped", "32 "), ("unfired", "31 ")],
 )
 def test_loss_of_each_kind_is_found(field: str, rule: str) -> None:
     (found,) = judge(_run(end={field: 3}))
