@@ -22,6 +22,8 @@ STATUSES = ("available", "processing", "waiting")
 _HOUR_MS = 3_600_000
 _HOURS_PAST = 7 * 24
 _HOURS = _HOURS_PAST + 373 * 24
+_PIECE_MS = 20 * 24 * _HOUR_MS
+"""A year is read in pieces: of a topic of millions, all at once would take longer than the store may."""
 _MOST_YEARS = 100
 """The topics whose hours are kept: some 200 KB each."""
 
@@ -107,7 +109,11 @@ class Forecasts:
         count, uid = self._carrier.count, topic.uid
         start = max(0, (self._clock.now_ms() // _HOUR_MS - _HOURS_PAST) * _HOUR_MS)
         end = start + _HOURS * _HOUR_MS
-        hours = await self._count_bars(topic, start, end, _HOUR_MS)
+        steps: list[ForecastStep] = []
+        for at in range(start, end, _PIECE_MS):
+            piece_end = min(at + _PIECE_MS, end)
+            steps += await self._carrier.forecast(uid, start=at, end=piece_end, step_ms=_HOUR_MS)
+        hours = Bars.of(steps, _HOUR_MS)
         before, after = await count(uid, start=0, end=start), await count(uid, start=end, end=None)
         total = Counts(
             **{

@@ -163,7 +163,9 @@ export class Forecast {
       if (!answer.ok) throw new Error(String(answer.status));
       found = await answer.json();
     } catch (error) {
-      if (asked === this.asked) this.age.textContent = "The forecast could not be read.";
+      if (asked !== this.asked) return;
+      this.age.textContent = "The forecast could not be read.";
+      this.soon = setTimeout(() => this.again(), OLD_MS);
       return;
     }
     if (asked !== this.asked) return;
