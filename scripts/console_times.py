@@ -253,18 +253,16 @@ def _ask_ms(http: httpx.Client, shown: Shown) -> tuple[float, float]:
 
 
 def _measure_requests(engine: str, folder: Path) -> None:
+    with _node(engine, folder) as url:
+        _hold(url)
     now_ms = time.time_ns() // 1_000_000
     cold: dict[str, tuple[float, float]] = {}
     warm: dict[str, tuple[float, float]] = {}
     for shown in _shown(now_ms):
         with _node(engine, folder) as url, httpx.Client(base_url=url, timeout=_TIMEOUT_S) as http:
-            if not cold:
-                _hold(url)
-            http.get("/readyz")
             cold[shown.name] = _ask_ms(http, shown)
             again = [_ask_ms(http, shown) for _ in range(_ROUNDS)]
             warm[shown.name] = _median(again)
-            _say(f"{shown.name}: {cold[shown.name]} {warm[shown.name]}")
     print(
         "\n| page or data | cold, first answer | cold, complete | warm |\n| --- | ---: | ---: | ---: |"
     )

@@ -16,7 +16,7 @@ export const showNumber = (value) => numbers.format(value);
 export function compact(value) {
   if (value >= 1e9) return `${+(value / 1e9).toPrecision(3)} bn`;
   if (value >= 1e6) return `${+(value / 1e6).toPrecision(3)} M`;
-  if (value >= 1e4) return `${+(value / 1e3).toPrecision(3)} k`;
+  if (value >= 1e3) return `${+(value / 1e3).toPrecision(3)} k`;
   return showNumber(+value.toPrecision(3));
 }
 
@@ -133,14 +133,21 @@ export function legend(host, entries) {
   host.after(list);
 }
 
-// Lines over the last ten minutes. With `log` the axis is logarithmic, from 1 on.
-export function lines(host, samples, series, { log = false, show = compact } = {}) {
+// Lines over the last ten minutes, and the values of the second under the pointer. With `log` the axis is
+// logarithmic, from 1 on.
+export function lines(host, samples, series, { log = false, show = compact, say = showNumber } = {}) {
   // Later lines lie on top, and the legend begins with them.
   legend(host, series.map(([name, words]) => [name, words]).reverse());
+  const words = document.createElement("p");
+  words.className = "soft";
+  words.textContent = "Point at a second for its values.";
+  host.nextElementSibling.after(words);
+  let pointed = null;
+  const span = () => [Math.min(samples[0].at, samples.at(-1).at - 60e3), samples.at(-1).at];
   const frame = new Frame(host, (f) => {
     if (!samples.length) return f.empty("Nothing yet: the first second is being counted.");
     const { x, y, width, height } = f.inner;
-    const to = samples.at(-1).at, from = Math.min(samples[0].at, to - 60e3);
+    const [from, to] = span();
     const found = series.flatMap(([, , read]) => samples.map(read)).filter((each) => each != null);
     const most = Math.max(log ? 10 : 1, ...found);
     const ticks = log ? [1, 10, 100, 1e3, 1e4, 1e5].filter((each) => each < most * 10) : linearTicks(most);
@@ -160,7 +167,18 @@ export function lines(host, samples, series, { log = false, show = compact } = {
       }
       f.svg.append(element("path", { class: name, d: path || "M0 0" }));
     }
+    if (pointed && pointed.at >= from) f.svg.append(element("line", { class: "cursor", x1: along(pointed.at), x2: along(pointed.at), y1: y, y2: y + height }));
   });
+  host.addEventListener("pointermove", (event) => {
+    if (!samples.length) return;
+    const { x, width } = frame.inner, [from, to] = span();
+    const at = from + ((event.offsetX - x) / width) * (to - from);
+    pointed = samples.reduce((best, each) => (Math.abs(each.at - at) < Math.abs(best.at - at) ? each : best));
+    const values = [...series].reverse().map(([, label, read]) => `${label} ${read(pointed) == null ? "–" : say(read(pointed))}`);
+    words.textContent = `${showTime(pointed.at)}: ${values.join(", ")}`;
+    frame.redraw();
+  });
+  host.addEventListener("pointerleave", () => { pointed = null; frame.redraw(); });
   frame.redraw();
   return frame;
 }

@@ -14,7 +14,7 @@ if (lateness) {
   redraw.push(lines(lateness, samples, [
     ["control", "control, p99", (each) => each.control], ["p999", "p99.9", (each) => each.late.p999],
     ["p99", "p99", (each) => each.late.p99], ["p50", "p50", (each) => each.late.p50],
-  ], { log: true, show: showMs }));
+  ], { log: true, show: showMs, say: (ms) => `≤ ${showMs(ms)}` }));
 }
 const rates = document.querySelector("[data-chart=rates]");
 if (rates) redraw.push(lines(rates, samples, [["out", "out", (each) => each.out], ["in", "in", (each) => each.in]]));

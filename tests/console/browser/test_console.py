@@ -252,7 +252,13 @@ def test_overview_follows_the_node_without_reload(node: Beside, page: Page) -> N
         number += 1
         node.run(node.served.put(f"u{number}", "orders", delay_ms=_HOUR_MS))
     expect(value).not_to_have_text("0")
-    assert page.locator("[data-chart=rates] path.in").get_attribute("d")
+    rates = page.locator("[data-chart=rates]")
+    assert rates.locator("path.in").get_attribute("d")
+    rates.hover()
+    said = page.get_by_text(
+        re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: in [\d.,]+, out [\d.,]+$")
+    )
+    expect(said).to_be_visible()
 
 
 def test_degraded_node_says_why(node: Beside, page: Page) -> None:
