@@ -26,6 +26,8 @@ _MOST_TOPICS = 10
 _MOST_DEAD_LETTERS = 1_000
 """The most dead letters of a topic that are counted."""
 _DEAD_LETTERS_EVERY_S = 10.0
+_DEAD_LETTERS_PATIENCE_S = 0.1
+"""The stream of events brings a count that takes longer."""
 _TOPICS_AT_ONCE = 100
 """The topics whose dead letters one read of the store counts."""
 _MOST_STREAMS = 100
@@ -39,7 +41,9 @@ class OverviewPages:
         self._pages = pages
         self._context = pages.context
         self._streams = 0
-        self._dead: Rollups[dict[str, int]] = Rollups(least_age_s=_DEAD_LETTERS_EVERY_S)
+        self._dead: Rollups[dict[str, int]] = Rollups(
+            least_age_s=_DEAD_LETTERS_EVERY_S, patience_s=_DEAD_LETTERS_PATIENCE_S
+        )
 
     def routes(self) -> list[Route]:
         return [Route("/", self._overview), Route("/live", self._live)]

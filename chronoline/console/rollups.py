@@ -21,7 +21,6 @@ _MOST = 1_000
 _MOST_COUNTING = 16
 """Counts under way at a time: a page can ask for any range, and need not wait."""
 _PATIENCE_S = 0.3
-"""The longest time for which a page waits for a count."""
 _LEAST_AGE_S = 1.0
 _REST = 10
 """The rest after a count, as a multiple of the time that it took."""
@@ -50,11 +49,16 @@ class Rollups(Generic[Value]):
         now_s: Callable[[], float] = time.monotonic,
         *,
         least_age_s: float = _LEAST_AGE_S,
+        patience_s: float = _PATIENCE_S,
         most: int = _MOST,
     ) -> None:
-        """`now_s` is a monotonic clock. A count is not repeated before it has this age; `most` are kept."""
+        """`now_s` is a monotonic clock. A count is not repeated before it has this age; `most` are kept.
+
+        `patience_s` is the longest time for which a page waits for a count.
+        """
         self._now_s = now_s
         self._least_age_s = least_age_s
+        self._patience_s = patience_s
         self._known: BoundedCache[Hashable, Rollup[Value]] = BoundedCache(most)
         self._counting: dict[Hashable, asyncio.Task[Rollup[Value]]] = {}
 
@@ -75,7 +79,7 @@ class Rollups(Generic[Value]):
             task = asyncio.create_task(self._count(key, count), name="console: counting")
             task.add_done_callback(_look_at)
             self._counting[key] = task
-        await asyncio.wait([task], timeout=_PATIENCE_S)
+        await asyncio.wait([task], timeout=self._patience_s)
         if not task.done() or (task.exception() is not None and known is not None):
             return known
         return task.result()
