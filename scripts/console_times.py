@@ -280,8 +280,7 @@ _DRAWN = {
     "topics": ("/topics", "() => document.querySelector('tbody tr')"),
     "topic": (
         f"/topics/{_BIG}",
-        """() => document.querySelector('[data-chart=forecast]').dataset.loaded
-            && document.querySelector('[data-count=waiting]').textContent !== '…'""",
+        "() => document.querySelector('[data-chart=forecast]').dataset.loaded",
     ),
     "messages": (f"/topics/{_BIG}/messages", "() => document.querySelector('tbody tr')"),
     "message": (

@@ -7,6 +7,7 @@ Bars of less than an hour, and those outside of the year, are counted by the ind
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,8 +55,12 @@ class Bars:
         return self.start + len(self.counts[STATUSES[0]]) * self.step_ms
 
     def merged(self, start: int, end: int, step_ms: int) -> Bars:
-        """The bars of a range, in longer steps. The first one begins at a multiple of its step."""
+        """The bars of a range, in longer steps. The first one begins at a multiple of its step.
+
+        Those that end behind the last of these are left out.
+        """
         first = start // step_ms * step_ms
+        end = min(end, self.end - step_ms + 1)
         size = step_ms // self.step_ms
         places = [(at - self.start) // self.step_ms for at in range(first, end, step_ms)]
         counts = {
@@ -80,6 +85,8 @@ class Forecasts:
         self._carrier = carrier
         self._clock = clock
         self._years: Rollups[TopicYear] = Rollups(most=_MOST_YEARS)
+        self._begun: dict[int, Bars] = {}
+        """By topic, the hours of a year that is being counted."""
         self._bars: Rollups[Bars] = Rollups()
 
     def stop(self) -> None:
@@ -92,16 +99,21 @@ class Forecasts:
         return await self._years.get(topic.uid, partial(self._count_year, topic))
 
     async def bars(self, topic: Topic, start: int, end: int, most: int) -> Rollup[Bars] | None:
-        """At most about `most` bars of a range. None while they are counted for the first time."""
+        """At most about `most` bars of a range.
+
+        While a year is counted for the first time, its first bars; None before there are any.
+        """
         step_ms = max(1, -(-(end - start) // most))
         if step_ms >= _HOUR_MS:
             step_ms = -(-step_ms // _HOUR_MS) * _HOUR_MS
             year = await self.year(topic)
-            if year is None:
+            hours = self._begun.get(topic.uid) if year is None else year.value.hours
+            if hours is None:
                 return None
-            hours = year.value.hours
-            if hours.start <= start and end <= hours.end:
-                return Rollup(hours.merged(start, end, step_ms), year.at_s, year.took_s)
+            if hours.start <= start and (year is None or end + step_ms <= hours.end):
+                bars = hours.merged(start, end, step_ms)
+                at_s, took_s = (time.monotonic(), 0.0) if year is None else (year.at_s, year.took_s)
+                return Rollup(bars, at_s, took_s) if bars.starts else None
         key = (topic.uid, start, end, step_ms)
         return await self._bars.get(key, partial(self._count_bars, topic, start, end, step_ms))
 
@@ -110,11 +122,18 @@ class Forecasts:
         start = max(0, (self._clock.now_ms() // _HOUR_MS - _HOURS_PAST) * _HOUR_MS)
         end = start + _HOURS * _HOUR_MS
         steps: list[ForecastStep] = []
-        for at in range(start, end, _PIECE_MS):
-            piece_end = min(at + _PIECE_MS, end)
-            steps += await self._carrier.forecast(uid, start=at, end=piece_end, step_ms=_HOUR_MS)
+        try:
+            for at in range(start, end, _PIECE_MS):
+                piece_end = min(at + _PIECE_MS, end)
+                steps += await self._carrier.forecast(
+                    uid, start=at, end=piece_end, step_ms=_HOUR_MS
+                )
+                self._begun[uid] = Bars.of(steps, _HOUR_MS)
+            before = await count(uid, start=0, end=start)
+            after = await count(uid, start=end, end=None)
+        finally:
+            self._begun.pop(uid, None)
         hours = Bars.of(steps, _HOUR_MS)
-        before, after = await count(uid, start=0, end=start), await count(uid, start=end, end=None)
         total = Counts(
             **{
                 status: sum(hours.counts[status]) + getattr(before, status) + getattr(after, status)

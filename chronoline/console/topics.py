@@ -207,7 +207,7 @@ class TopicPages:
     # The forecast
 
     async def _forecast(self, request: Request) -> Response:
-        """The counts of a range, at most 400 steps; while they are being made, the last ones or none."""
+        """The counts of a range, at most 400 steps; while they are being made, the last or the first ones."""
         topic = await self._pages.topic(request)
         principal_of(request).check(RightKind.OBSERVE, topic.name)
         start = whole_parameter(request, "from", self._context.parts.clock.now_ms(), least=0)
@@ -218,7 +218,8 @@ class TopicPages:
                 HTTPStatus.BAD_REQUEST, "from must lie before to, from 1970 to 9999"
             )
         rollup = await self._forecasts.bars(topic, start, end, steps)
-        answer: dict[str, Any] = {"from": start, "to": end, "counting": rollup is None}
+        is_whole = rollup is not None and rollup.value.end >= end
+        answer: dict[str, Any] = {"from": start, "to": end, "counting": not is_whole}
         if rollup is not None:
             bars = rollup.value
             answer |= {

@@ -7,10 +7,13 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 from chronoline.broker.carrier import Carrier
-from chronoline.console.forecasts import STATUSES, Forecasts
+from chronoline.console.forecasts import STATUSES, Bars, Forecasts
 from chronoline.core.topic import Topic
+from chronoline.runtime.clock import SystemClock
+from chronoline.stores.contract import Counts, ForecastStep
 from tests.broker.http.served import serving
 
 _HOUR_MS = 3_600_000
@@ -53,10 +56,7 @@ def test_bars_are_exact(tmp_path: Path) -> None:
         async with _filled(tmp_path) as (forecasts, carrier, topic, now_ms):
             for name, (start_ms, span_ms, step_ms) in _RANGES.items():
                 start, end = now_ms + start_ms, now_ms + start_ms + span_ms
-                rollup = None
-                while rollup is None:
-                    rollup = await forecasts.bars(topic, start, end, 200)
-                bars = rollup.value
+                bars = await _whole(forecasts, topic, start, end)
                 assert bars.step_ms == step_ms, name
                 assert bars.starts[0] <= start < bars.starts[0] + step_ms, name
                 assert bars.end - step_ms < end <= bars.end, name
@@ -67,6 +67,53 @@ def test_bars_are_exact(tmp_path: Path) -> None:
                     counted = [getattr(each.counts, status) for each in exact]
                     assert list(bars.counts[status])[:-1] == counted[:-1], name
                     assert bars.counts[status][-1] >= counted[-1], name  # it ends behind the range
+
+    asyncio.run(play())
+
+
+async def _whole(forecasts: Forecasts, topic: Topic, start: int, end: int) -> Bars:
+    rollup = None
+    while rollup is None or rollup.value.end < end:
+        rollup = await forecasts.bars(topic, start, end, 200)
+    return rollup.value
+
+
+class _SlowCarrier:
+    """A carrier that counts one piece of a year, and the others when it is told to."""
+
+    def __init__(self, inner: Carrier) -> None:
+        self._inner = inner
+        self._pieces = 0
+        self.goes_on = asyncio.Event()
+
+    async def forecast(self, uid: int, **span: int) -> list[ForecastStep]:
+        self._pieces += 1
+        if self._pieces > 1:
+            await self.goes_on.wait()
+        return await self._inner.forecast(uid, **span)
+
+    async def count(self, uid: int, *, start: int, end: int | None) -> Counts:
+        return await self._inner.count(uid, start=start, end=end)
+
+
+def test_first_bars_are_shown_while_the_others_are_counted(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with _filled(tmp_path) as (_, carrier, topic, now_ms):
+            slow = _SlowCarrier(carrier)
+            forecasts = Forecasts(cast(Carrier, slow), SystemClock())
+            start, end = now_ms, now_ms + 365 * _DAY_MS
+            first = None
+            while first is None:
+                first = await forecasts.bars(topic, start, end, 200)
+            ten_days = await _whole(forecasts, topic, start, start + 10 * _DAY_MS)
+            assert await forecasts.year(topic) is None
+            slow.goes_on.set()
+            whole = await _whole(forecasts, topic, start, end)
+            assert 5 * _DAY_MS < first.value.end - start < 14 * _DAY_MS
+            for status, counts in first.value.counts.items():
+                assert list(whole.counts[status])[: len(counts)] == list(counts)
+            assert ten_days.step_ms == 2 * _HOUR_MS
+            forecasts.stop()
 
     asyncio.run(play())
 
@@ -88,6 +135,8 @@ def test_total_is_that_of_all_messages(tmp_path: Path) -> None:
 def test_ranges_of_a_year_share_one_count(tmp_path: Path) -> None:
     async def play() -> None:
         async with _filled(tmp_path) as (forecasts, _, topic, now_ms):
+            while await forecasts.year(topic) is None:
+                pass
             first = second = None
             while first is None or second is None:
                 first = await forecasts.bars(topic, now_ms, now_ms + 30 * _DAY_MS, 200)

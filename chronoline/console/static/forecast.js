@@ -172,13 +172,15 @@ export class Forecast {
     if (found.counting) {
       this.age.textContent = "Counting…";
       this.soon = setTimeout(() => this.load(), AGAIN_MS);
-      return;
+      if (!found.starts) return;
     }
     this.data = found;
     const isOld = found.age_ms > OLD_MS;
-    this.age.textContent = isOld ? `Counted ${Math.round(found.age_ms / 1000)} s ago.` : "";
-    if (isOld) this.soon = setTimeout(() => this.again(), OLD_MS);
-    this.host.dataset.loaded = `${found.from}-${found.to}`;
+    if (!found.counting) {
+      this.age.textContent = isOld ? `Counted ${Math.round(found.age_ms / 1000)} s ago.` : "";
+      if (isOld) this.soon = setTimeout(() => this.again(), OLD_MS);
+      this.host.dataset.loaded = `${found.from}-${found.to}`;
+    }
     this.fill();
     this.frame.redraw();
     this.widen();
