@@ -89,6 +89,9 @@ def _take(console: str) -> None:
         page.screenshot(path=_PICTURES / "console-overview.png")
         page.goto(f"{console}/topics/{_TOPICS[0]}")
         page.locator("[data-chart=forecast] rect.waiting").first.wait_for()
+        page.wait_for_function(
+            "() => document.querySelector('[data-count=waiting]').textContent !== '…'"
+        )
         page.screenshot(path=_PICTURES / "console-topic.png")
         phone = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark")
         phone.goto(f"{console}/topics/{_TOPICS[0]}")
