@@ -57,7 +57,7 @@ class Bars:
     def merged(self, start: int, end: int, step_ms: int) -> Bars:
         """The bars of a range, in longer steps. The first one begins at a multiple of its step.
 
-        Those that end behind the last of these are left out.
+        Bars that end behind the last of these are left out.
         """
         first = start // step_ms * step_ms
         end = min(end, self.end - step_ms + 1)

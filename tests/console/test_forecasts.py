@@ -79,7 +79,7 @@ async def _whole(forecasts: Forecasts, topic: Topic, start: int, end: int) -> Ba
 
 
 class _SlowCarrier:
-    """A carrier that counts one piece of a year, and the others when it is told to."""
+    """A carrier that counts one piece of a year, and the others after a signal."""
 
     def __init__(self, inner: Carrier) -> None:
         self._inner = inner
