@@ -306,7 +306,10 @@ def test_overview_counts_dead_letters(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_log_is_shown_down_to_its_events(tmp_path: Path) -> None:
+def test_log_is_shown_down_to_its_events(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "chronoline.audit")
     place = str(tmp_path / "log")
 
     async def play() -> None:
@@ -314,6 +317,7 @@ def test_log_is_shown_down_to_its_events(tmp_path: Path) -> None:
             log.create_topic("orders", partitions=2)
             log.append("orders", value=b'{"n": 1}', key=b"k", partition=1)
             log.append("orders", value=b"<b>two</b>", partition=1)
+            log.append("orders", value=b"x" * 70_000, partition=0)
             list(log.read("orders", group="billing", follow=False, limit=1))
         async with visiting(tmp_path, console={"logs": [place]}) as (_, visitor):
             assert "orders" in await visitor.get("/logs")
@@ -322,6 +326,9 @@ def test_log_is_shown_down_to_its_events(tmp_path: Path) -> None:
             events = await visitor.get("/logs/0/orders/1")
             assert "&lt;b&gt;two&lt;/b&gt;" in events
             assert events.index("two") < events.index("&#34;n&#34;: 1")
+            assert "70,000 bytes; the first 64 KiB" in await visitor.get("/logs/0/orders/0")
+            assert "70,000 bytes" not in events
+            assert "peek_events, topic 'orders'" in caplog.text
             earlier = await visitor.get("/logs/0/orders/1?before=1")
             assert "two" not in earlier
             await visitor.get("/logs/7/orders", 404)
