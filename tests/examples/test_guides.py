@@ -244,7 +244,8 @@ def test_commands_for_topics(player: Player) -> None:
         client.create_topic("reminders-copy")
         client.send("reminders", b"hello", id="order-71", delay=1800)
         player.play_commands(DOCS / "topics.md")
-        assert client.lookup("reminders-copy", "order-71") is not None
+        assert [each.name for each in client.topics()] == ["reminders", "reminders-copy"]
+        assert client.lookup("reminders", "order-71") is None
 
 
 def test_commands_for_logs(tmp_path: Path, player: Player) -> None:
