@@ -319,6 +319,9 @@ class Engine(Protocol[Connection]):
     ) -> list[Message]:
         """Messages of some buckets by (bucket, id). `ids.after` holds in the first bucket alone."""
 
+    def next_group(self, topic: Topic, after: str) -> str | None:
+        """The first producer group behind a name."""
+
     def count_owned(self, topic: Topic, producer_group: str, most: int) -> int:
         """The number of a producer group's messages, `most` at most."""
 

@@ -490,6 +490,11 @@ class Timeline(Store):
         keys = _keys(topic, ids)
         return self.engine.rows(None, topic, keys) if keys else {}
 
+    def next_group(self, topic_uid: int, *, after: str = "") -> str | None:
+        if after:
+            check_name("producer group", after)
+        return self.engine.next_group(self.topics.get(topic_uid), after)
+
     def count_owned(self, topic_uid: int, producer_group: str, *, most: int) -> int:
         check_name("producer group", producer_group)
         check_whole("most", most, 1, MAX_TIME_MS)

@@ -386,6 +386,11 @@ class MemoryEngine(Engine[None]):
         ]
         return sorted(inside, key=lambda each: (each.bucket, each.id))[:limit]
 
+    def next_group(self, topic: Topic, after: str) -> str | None:
+        with self._open():
+            groups = {e.message.producer_group for e in self._live(topic, topic.all_buckets)}
+            return min((each for each in groups if each > after), default=None)
+
     def count_owned(self, topic: Topic, producer_group: str, most: int) -> int:
         with self._open():
             live = self._live(topic, topic.all_buckets)

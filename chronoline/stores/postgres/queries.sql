@@ -498,6 +498,12 @@ CROSS JOIN LATERAL (
 ) found
 ORDER BY found.bucket, found.id LIMIT %(limit)s;
 
+-- name: next_group
+-- The next producer group that has messages.
+SELECT CASE WHEN m.life = 0 THEN m.producer_group END FROM chronoline.messages m
+WHERE m.topic + 0 = %(topic)s AND CASE WHEN m.life = 0 THEN m.producer_group END > %(after)s
+ORDER BY CASE WHEN m.life = 0 THEN m.producer_group END LIMIT 1;
+
 -- name: count_owned
 -- The number of messages of a producer group, up to a bound.
 SELECT count(*) FROM (

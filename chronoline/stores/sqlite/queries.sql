@@ -324,6 +324,11 @@ FROM messages INDEXED BY messages_id
 WHERE topic = :topic AND bucket = :bucket AND life = 0 AND id > :after AND id >= :first AND id < :end
 ORDER BY id LIMIT :limit;
 
+-- name: next_group
+-- The next producer group that has messages.
+SELECT producer_group FROM messages INDEXED BY messages_owned
+WHERE topic = :topic AND producer_group > :after AND life = 0 ORDER BY producer_group LIMIT 1;
+
 -- name: count_owned
 -- The number of messages of a producer group, up to a bound, from the index alone.
 SELECT count(*) FROM (
