@@ -197,7 +197,7 @@ class TransferRoutes:
     async def import_(
         self, principal: RequestPrincipal, topic: TopicName, request: ImportRequest
     ) -> OutcomesResponse:
-        """Create messages and dead letters as an export has them. Those that exist are kept."""
+        """Create messages and dead letters as an export has them. Existing ids are kept as they are."""
         check_batch(len(request.messages), self._parts.limits)
         principal.check(RightKind.ADMINISTER, topic)
         saved = [each.to_saved() for each in request.messages]
