@@ -33,6 +33,8 @@ _PROCESSES = {
     "pipe's workers": ("its workers", "peer-too"),
 }
 """By process: its name in the picture, and its style."""
+_THINNED = 3
+"""Of figures that change slowly one sample of this number is drawn."""
 _GAP_S = 15.0
 """Samples that are further apart have a gap between them."""
 
@@ -53,7 +55,7 @@ def picture(events: Sequence[Event]) -> str:
                     ((event.mono_ns - begun_ns) / 1e9, float(event[figure]) * part)
                     for event in events
                     if event.kind == kind and _is_of(event, who)
-                ],
+                ][:: 1 if kind == FLOW else _THINNED],
                 width_s=_GAP_S,
             )
             for who, (name, style) in styles.items()
