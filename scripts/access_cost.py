@@ -1,7 +1,8 @@
-"""Measures what access costs: TLS on beside off, and the checks of rights. `python -m scripts.access_cost`
+"""Measures what access costs: TLS, tokens and JSON Web Tokens, beside none. `python -m scripts.access_cost`
 
-A node on SQLite runs in a process of its own, the producer and the consumer in this one. The rounds of both
-take turns.
+Each runs at a node on SQLite, in a process of its own; the producer and the consumer are in this one. A round
+measures every node, in an order that changes from round to round; `control` is a second node without
+anything, so its distance from `none` is that of two equal ones.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import sys
 import tempfile
 import time
 import timeit
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from typing import NamedTuple
 
 import jwt
 from cryptography import x509
@@ -33,23 +35,53 @@ from chronoline.client.aio import ToSend
 from chronoline.core.rights import RightKind, Rights
 from chronoline.runtime.child_process import free_addresses
 
-_ROUNDS = 3
-_RATES = (100, 1_000)
-_STEADY_S = 5
-_CREATE_S = 2.0
+_ROUNDS = 6
+_RATE = 500
+_STEADY_S = 3
+_CREATE_S = 1.0
 _BODY = bytes(100)
 _BATCH = 500
 _TASKS = 32
 
 
+class _Variant(NamedTuple):
+    """A node, and how a client reaches it."""
+
+    options: Sequence[str] = ()
+    tls: bool | Path = False
+    token: str | None = None
+
+
+def _variants(folder: Path) -> dict[str, _Variant]:
+    """The first is without anything."""
+    certificate, key = _certificate(folder)
+    rights = [f"produce:orders-{n}-*:billing" for n in range(8)]
+    rights += ["produce:*", "consume:*", "administer:*"]
+    token = Tokens(folder / "token" / "tokens.json").create("bench", Rights.parse(rights))
+    signing, public = _signing_key()
+    keys = folder / "keys.json"
+    keys.write_bytes(public)
+    given = {"keys": str(keys), "issuer": "i", "audience": "a"}
+    jwt_options = [
+        word for name, value in given.items() for word in ("--set", f"jwt.{name}={value}")
+    ]
+    return {
+        "none": _Variant(),
+        "control": _Variant(),
+        "TLS": _Variant(
+            ("--tls-certificate", str(certificate), "--tls-key", str(key)), certificate
+        ),
+        "token": _Variant(token=token),
+        "JWT": _Variant(jwt_options, token=_signed(signing, rights)),
+    }
+
+
 @contextmanager
-def _node(folder: Path, certificate: Path | None, key: Path | None) -> Iterator[str]:
+def _node(folder: Path, options: Sequence[str]) -> Iterator[str]:
     (address,) = free_addresses(1)
     command = [sys.executable, "-m", "chronoline", "up", "--quiet", "--until-eof"]
-    command += ["--data", str(folder), "--grpc", address, "--http", ""]
-    if certificate is not None:
-        command += ["--tls-certificate", str(certificate), "--tls-key", str(key)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+    command += ["--data", str(folder), "--grpc", address, "--http", "", *options]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         try:
             yield address
         finally:
@@ -58,11 +90,11 @@ def _node(folder: Path, certificate: Path | None, key: Path | None) -> Iterator[
             process.wait()
 
 
-async def _lateness(client: AsyncClient, topic: str, rate: int) -> list[float]:
+async def _lateness(client: AsyncClient, topic: str) -> list[float]:
     """How late each message came, in ms, by the producer's clock: it is this process's too."""
     await client.create_topic(topic)
     late: list[float] = []
-    count = rate * _STEADY_S
+    count = _RATE * _STEADY_S
 
     async def consume() -> None:
         async for lease in client.consume(topic, prefetch=1_000):
@@ -74,7 +106,7 @@ async def _lateness(client: AsyncClient, topic: str, rate: int) -> list[float]:
     consuming = asyncio.create_task(consume())
     begin = time.monotonic()
     for number in range(count):
-        await asyncio.sleep(max(0, begin + number / rate - time.monotonic()))
+        await asyncio.sleep(max(0, begin + number / _RATE - time.monotonic()))
         _keep(asyncio.create_task(client.send(topic, _BODY, delay=1)))
     await consuming
     return late
@@ -91,7 +123,8 @@ def _keep(task: asyncio.Task[object]) -> None:
 async def _creates(client: AsyncClient, topic: str, *, batch: int) -> float:
     """Messages a second: in batches one after the other, or one by one by some tasks."""
     await client.create_topic(topic)
-    end, made = time.monotonic() + _CREATE_S, 0
+    begin, made = time.monotonic(), 0
+    end = begin + _CREATE_S
 
     async def send() -> None:
         nonlocal made
@@ -103,17 +136,16 @@ async def _creates(client: AsyncClient, topic: str, *, batch: int) -> float:
             made += batch
 
     await asyncio.gather(*(send() for _ in range(2 if batch > 1 else _TASKS)))
-    return made / _CREATE_S
+    return made / (time.monotonic() - begin)
 
 
-async def _measure(address: str, tls: bool | Path, name: str) -> dict[str, float]:
+async def _measure(address: str, variant: _Variant, name: str) -> dict[str, float]:
     found: dict[str, float] = {}
-    async with AsyncClient(address, tls=tls) as client:
+    async with AsyncClient(address, tls=variant.tls, token=variant.token) as client:
         await _wait_for(client)
-        for rate in _RATES:
-            late = sorted(await _lateness(client, f"{name}-{rate}", rate))
-            found[f"late at {rate}/s p50, ms"] = statistics.median(late)
-            found[f"late at {rate}/s p99, ms"] = late[int(len(late) * 0.99)]
+        late = sorted(await _lateness(client, f"{name}-late"))
+        found["late p50, ms"] = statistics.median(late)
+        found["late p99, ms"] = late[int(len(late) * 0.99)]
         found["creates/s one by one"] = await _creates(client, f"{name}-single", batch=1)
         found["creates/s in batches"] = await _creates(client, f"{name}-batch", batch=_BATCH)
     return found
@@ -135,11 +167,9 @@ def _checks(folder: Path) -> dict[str, float]:
     tokens = Tokens(folder / "tokens.json")
     rights = Rights.parse([f"produce:orders-{n}-*:billing" for n in range(10)])
     shown = Shown(f"Bearer {tokens.create('a', rights)}")
-    key = ec.generate_private_key(ec.SECP256R1())
-    public = jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
-    keys = KeySet(json.dumps({"keys": [public]}).encode(), "keys")
-    claims = {"iss": "i", "aud": "a", "sub": "s", "exp": time.time() + 3600}
-    token = jwt.encode(claims, key, "ES256")
+    key, public = _signing_key()
+    keys = KeySet(public, "keys")
+    token = _signed(key, [])
     issuer = JwtIssuer(_Keys(keys), JwtRules(issuer="i", audience="a"))
     door, fresh = Door(tokens), Door(issuer=issuer)
     signed = Shown(f"Bearer {token}")
@@ -159,6 +189,19 @@ def _checks(folder: Path) -> dict[str, float]:
         "JWT, seen before": _us(lambda: fresh.principal(signed)),
         "JWT, first time (ES256)": _us(anew, 300),
     }
+
+
+def _signing_key() -> tuple[ec.EllipticCurvePrivateKey, bytes]:
+    """A key, and the set of keys that verifies its signatures."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    public = jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
+    return key, json.dumps({"keys": [public]}).encode()
+
+
+def _signed(key: ec.EllipticCurvePrivateKey, rights: Sequence[str]) -> str:
+    until = time.time() + 3600
+    claims = {"iss": "i", "aud": "a", "sub": "s", "exp": until, "chronoline": [*rights]}
+    return jwt.encode(claims, key, "ES256")
 
 
 class _Keys:
@@ -196,23 +239,45 @@ def _certificate(folder: Path) -> tuple[Path, Path]:
     return files
 
 
+def _rounds(folder: Path) -> dict[str, list[dict[str, float]]]:
+    variants = _variants(folder)
+    figures: dict[str, list[dict[str, float]]] = {name: [] for name in variants}
+    with ExitStack() as nodes:
+        addresses = {
+            name: nodes.enter_context(_node(folder / name, each.options))
+            for name, each in variants.items()
+        }
+        names = list(variants)
+        for turn in range(_ROUNDS + 1):
+            for name in names:
+                measured = _measure(addresses[name], variants[name], f"r{turn}")
+                figures[name].append(asyncio.run(measured))
+            names = names[1:] + names[:1]
+    return {name: rounds[1:] for name, rounds in figures.items()}  # the first one warms up
+
+
+def _print(figures: dict[str, list[dict[str, float]]]) -> None:
+    """The median of the rounds, the range of them, and the median of the ratios to `none` in a round."""
+    base = next(iter(figures.values()))
+    for what in base[0]:
+        print(what)
+        for name, rounds in figures.items():
+            values = sorted(each[what] for each in rounds)
+            ratios = sorted(
+                each[what] / other[what] for each, other in zip(rounds, base, strict=True)
+            )
+            print(
+                f"    {name:8} {statistics.median(values):10.2f}   {values[0]:10.2f} to {values[-1]:10.2f}   "
+                f"x {statistics.median(ratios):.2f}   {ratios[0]:.2f} to {ratios[-1]:.2f}"
+            )
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         for name, us in _checks(folder).items():
-            print(f"{name:32} {us:10.2f} µs")
-        certificate, key = _certificate(folder)
-        figures: dict[str, list[dict[str, float]]] = {"off": [], "on": []}
-        with (
-            _node(folder / "off", None, None) as plain,
-            _node(folder / "on", certificate, key) as encrypted,
-        ):
-            for turn in range(_ROUNDS):
-                figures["off"].append(asyncio.run(_measure(plain, False, f"r{turn}")))
-                figures["on"].append(asyncio.run(_measure(encrypted, certificate, f"r{turn}")))
-        for name in figures["off"][0]:
-            medians = [statistics.median(each[name] for each in figures[tls]) for tls in figures]
-            print(f"{name:32} TLS off {medians[0]:10.2f}   on {medians[1]:10.2f}")
+            print(f"{name:32} {us:10.2f} µs", flush=True)
+        _print(_rounds(folder))
 
 
 if __name__ == "__main__":

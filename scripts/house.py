@@ -1,7 +1,7 @@
 """Measures the code: the size of the wheel, its names, its repeated lines, and the path of a message.
 
 python -m scripts.house                                        prints a table: before and now
-python -m scripts.house --write                                writes it into docs/architecture.md
+python -m scripts.house --write                                writes it into docs/design/figures.md
 python -m scripts.house --json > now.json                      prints the figures alone
 
 `scripts/house_before.json` has the figures of the earlier layout, counted in the same way.
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("chronoline", "pyspark_chronoline", "pyspark_chronoline_log")
 BEFORE = ROOT / "scripts" / "house_before.json"
 NOTED = ROOT / "scripts" / "house_noted.json"
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "design" / "figures.md"
 BEGIN, END = "<!-- house: begin -->", "<!-- house: end -->"
 
 _SMALL_LINES = 30
@@ -167,7 +167,7 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true", help="the figures as JSON")
     parser.add_argument(
-        "--write", action="store_true", help="write the table into docs/architecture.md"
+        "--write", action="store_true", help="write the table into docs/design/figures.md"
     )
     asked = parser.parse_args()
     now = static_figures(ROOT) | path_figures() | noted_figures()

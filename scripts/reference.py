@@ -77,14 +77,20 @@ def commands() -> Iterator[str]:
     yield from command("chronoline", typer.main.get_command(command_line(ours)))
 
 
+_EXAMPLE = re.compile(r"^(?:chronoline |  )", re.M)
+"""A line of help that is a command, or aligned: its paragraph is not wrapped."""
+
+
 def command(name: str, found: Any) -> Iterator[str]:
     inner: Mapping[str, Any] = getattr(found, "commands", {})
     if not inner:
         yield from (f"## {name}", "")
         words, *rest = re.split(r"\n\s*\n", inspect.cleandoc(found.help or ""))
         yield from (plain(words), "")
-        if rest:
-            yield from ("```text", plain("\n\n".join(rest)), "```", "")
+        for paragraph in rest:
+            words = plain(paragraph)
+            as_it_is = _EXAMPLE.search(words) is not None
+            yield from (("```text", words, "```", "") if as_it_is else (literal(words), ""))
         shown = [each for each in found.params if not getattr(each, "hidden", False)]
         yield from table(("option", "", "default"), map(option, shown))
     for each in inner:
@@ -102,6 +108,11 @@ def option(found: Any) -> tuple[str, str, str]:
     if found.required:
         default = "required"
     return code(names), plain(getattr(found, "help", None) or ""), code(default)
+
+
+def literal(text: str) -> str:
+    """Returns text in which only backticks mean something in Markdown."""
+    return re.sub(r"([*<])", r"\\\1", text)
 
 
 def plain(text: str) -> str:

@@ -51,12 +51,12 @@ class Carrier:
         self._loaders = loaders
         self._clock = clock
         self._metrics = metrics
-        self._quotas = Quotas(access, clock, metrics, overrides or GroupOverrides())
+        self.quotas = Quotas(access, clock, metrics, overrides or GroupOverrides())
         self._crowds = Crowds(access, clock, metrics)
 
     async def stop(self) -> None:
         """Ends counts that are under way. May be called twice."""
-        await self._quotas.stop()
+        await self.quotas.stop()
         await self._crowds.stop()
 
     # Changes
@@ -77,7 +77,7 @@ class Carrier:
 
         begin_ms = self._clock.now_ms()
         topic = await self._topics.get(topic_uid)
-        outcomes = await self._quotas.create(topic, messages, create)
+        outcomes = await self.quotas.create(topic, messages, create)
         now_ms = self._clock.now_ms()
         record_created(topic.name, messages, outcomes, begin_ms=begin_ms, end_ms=now_ms)
         loader = self._loaders.of(topic_uid)

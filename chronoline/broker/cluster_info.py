@@ -27,8 +27,6 @@ class BrokerInfo:
 
     record: BrokerRecord
     health: BrokerHealth
-    version: str = ""
-    """Empty if it is not known."""
     problems: tuple[str, ...] = ()
     """Why it is degraded, in words; of other brokers those that name no hosts."""
     clock_ahead_ms: float | None = None
@@ -89,7 +87,6 @@ def _brokers(parts: BrokerContext, degraded: tuple[Degradation, ...]) -> Iterato
         yield BrokerInfo(
             record=each.record,
             health=each.health,
-            version=parts.version if is_own else "",
             problems=tuple(one.reason for one in degraded) if is_own else _told_by(each.record),
             clock_ahead_ms=offsets.get(each.record.name),
         )

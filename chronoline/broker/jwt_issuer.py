@@ -305,7 +305,7 @@ class JwtIssuer:
                 },
             )
             return self._read(claims)
-        except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:
+        except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
             logger.debug("a JWT was refused: %s", error, extra={"action": "jwt_refused"})
             return None
 

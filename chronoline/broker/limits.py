@@ -35,6 +35,8 @@ class Limits:
     `node_busy`."""
     node_requests: int = 4_000
     """The most unanswered requests of all clients; one client may have a quarter of them."""
+    schedules: int = 10_000
+    """The most schedules of one topic; the next one is refused."""
     ping_interval_ms: int = 1_000
     """How often clients ping; with more than 250 streams less often, up to a third of `ping_timeout_ms`."""
     ping_timeout_ms: int = 10_000

@@ -90,6 +90,10 @@ FAMILIES: Mapping[str, Family] = {
         ("outcome", "topic"),
         "Occurrences of schedules: created, or refused, as their id is taken or the topic takes none.",
     ),
+    "topic_schedule_held_count": Family(
+        ("topic",),
+        "How often a schedule waited for a quota of its producer group, once a minute at most.",
+    ),
     "broker_commands_count": Family(
         ("command", "topic"), "Requests of clients, pings included; a batch is one."
     ),

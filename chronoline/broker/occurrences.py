@@ -13,6 +13,10 @@ Failure: what cannot be done now is tried again after a second, what cannot be r
 the others go on. A broker that dies leaves either the whole step or nothing of it. If all brokers are away
 for longer than the occurrences reach ahead, the catch-up of each schedule says what becomes of those that
 were missed.
+
+Quotas: occurrences are creates of their producer group. Where its quota leaves no room, the schedules of this
+group and topic keep their state and are passed over, for a second or more; `held_back` has the reason.
+Occurrences that are late by then are missed, and the catch-up decides.
 """
 
 from __future__ import annotations
@@ -20,14 +24,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from chronoline.broker.gate import Gate, Work
 from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.quotas import QuotaRoom, Quotas
 from chronoline.broker.store_access import StoreAccess
-from chronoline.core.errors import ChronolineError, RowsLocked, TopicNotFound
+from chronoline.broker.topics import Topics
+from chronoline.core.errors import ChronolineError, OutcomeUnknown, RowsLocked, TopicNotFound
+from chronoline.core.quotas import QuotaRefusal
 from chronoline.core.schedule import AHEAD_MS, Plan, Schedule, occurrence, plan
 from chronoline.runtime.alarm import Alarm
 from chronoline.runtime.bounded_cache import BoundedCache
@@ -54,16 +61,45 @@ _RESCAN_S = 60.0
 _TURN_S = 1.0
 """How much later each further broker begins."""
 _MOST_TURNS = 10
+_LONGEST_HOLD_S = 10.0
+"""A quota that left no room is asked again after this time at the latest."""
+_TELL_HELD_EVERY_S = 60.0
 _MOST_TOLD = 1_000
-"""The states of schedules that cannot be read of which it remembers that they were logged."""
+"""The states of schedules that do not fire of which it remembers that they were logged."""
+
+Owner = tuple[int, str]
+"""The topic and the producer group of a schedule, which have one quota."""
+
+
+class _Hold(NamedTuple):
+    """A quota that leaves no room."""
+
+    until_s: float
+    """When to ask again, by the monotonic clock."""
+    reason: str
+
+
+class _Planned(NamedTuple):
+    """The occurrences of a schedule to create now."""
+
+    schedule: Schedule
+    plan: Plan
+
+    @property
+    def owner(self) -> Owner:
+        return self.schedule.topic_uid, self.schedule.producer_group
+
+    def step(self, now_ms: int) -> ScheduleStep:
+        messages = [occurrence(self.schedule, each, now_ms) for each in self.plan.times]
+        return ScheduleStep(self.schedule, self.plan.next_ms, messages)
 
 
 class _Page(NamedTuple):
     """Some schedules, and the steps that they need."""
 
-    steps: list[ScheduleStep]
-    missed: list[Schedule]
-    """Schedules whose missed occurrences are left out."""
+    planned: list[_Planned]
+    held: list[Schedule]
+    """Schedules that wait for a quota."""
     is_cut: bool
     """There were more occurrences than one step creates."""
     last: SchedulePlace | None
@@ -82,21 +118,25 @@ class Occurrences(AsyncService):
         access: StoreAccess,
         gate: Gate,
         metrics: BrokerMetrics,
+        topics: Topics,
+        quotas: Quotas,
         *,
-        name_of: Callable[[int], str],
         turn: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`name_of` names a topic by its uid. `turn` is the number of brokers that begin before this one."""
+        """`turn` is the number of brokers that begin before this one."""
         self._access = access
         self._gate = gate
         self._metrics = metrics
-        self._name_of = name_of
+        self._topics = topics
+        self._quotas = quotas
         self._turn = turn
+        self._holds: dict[Owner, _Hold] = {}
         self._alarm = Alarm()
         self._begun_s = 0.0
         self._round_s = 0.0
         """When the next round begins, by the monotonic clock."""
         self._told = BoundedCache[tuple[int, int], None](_MOST_TOLD)
+        self._held_told = BoundedCache[int, float](_MOST_TOLD)
         self._working: asyncio.Task[None] | None = None
 
     async def _start(self) -> None:
@@ -116,6 +156,13 @@ class Occurrences(AsyncService):
         if wanted_s < self._round_s:
             self._round_s = wanted_s
             self._alarm.ring()
+
+    def held_back(self, schedule: Schedule) -> str:
+        """Why occurrences that are due soon were not created; empty if no quota is in their way here."""
+        hold = self._holds.get((schedule.topic_uid, schedule.producer_group))
+        if hold is None or schedule.paused or schedule.next_ms is None:
+            return ""
+        return hold.reason if schedule.next_ms <= self._access.clock.now_ms() + AHEAD_MS else ""
 
     async def _work(self) -> None:
         while True:
@@ -141,16 +188,24 @@ class Occurrences(AsyncService):
         if self._gate.closure(Work.SCHEDULE) is not None:
             return _RETRY_S
         until_ms = self._access.clock.now_ms() + AHEAD_MS
+        now_s = time.monotonic()
+        self._holds = {each: hold for each, hold in self._holds.items() if hold.until_s > now_s}
+        wait_s = await self._create_until(until_ms)
+        now_s = time.monotonic()
+        return min([wait_s, *(max(0.0, each.until_s - now_s) for each in self._holds.values())])
+
+    async def _create_until(self, until_ms: int) -> float:
         again, place = False, None
         while True:
             begun_s = time.monotonic()
             page = await self._access.call(
-                "due_schedules", partial(self._plan, until_ms=until_ms, after=place)
+                "due_schedules",
+                partial(self._plan, until_ms=until_ms, after=place, holds=self._holds.copy()),
             )
-            if page.steps:
-                again |= not await self._step(page.steps)
-            for schedule in page.missed:
-                self._tell_missed(schedule)
+            for schedule in page.held:
+                self._tell_held(schedule, self._holds[schedule.topic_uid, schedule.producer_group])
+            if page.planned:
+                again |= not await self._step(page.planned)
             if page.last is None and not page.is_cut:
                 break
             urgent = page.is_urgent(self._access.clock.now_ms())
@@ -169,25 +224,80 @@ class Occurrences(AsyncService):
         wait_ms = next_ms - AHEAD_MS // 2 - self._access.clock.now_ms()
         return max(0, wait_ms) / 1000 + _TURN_S * min(self._turn(), _MOST_TURNS)
 
-    async def _step(self, steps: Sequence[ScheduleStep]) -> bool:
-        """Makes steps. False if some of them should be tried again soon."""
-        done = await self._access.call("step_schedules", partial(self._write, steps), changes=True)
+    async def _step(self, planned: Sequence[_Planned]) -> bool:
+        """Makes steps, as far as quotas admit them. False if some of them should be tried again soon."""
+        admitted = [
+            (each, admission)
+            for each in planned
+            if (admission := await self._admit(each)).allowed or not each.plan.times
+        ]
+        steps = [each._replace(plan=each.plan.first(may.allowed)) for each, may in admitted]
+        created = [0] * len(steps)
+        try:
+            done = await self._access.call(
+                "step_schedules", partial(self._write, steps), changes=True
+            )
+            created = [0 if each is None else each.created for each in done]
+        except (OutcomeUnknown, asyncio.CancelledError):
+            created = [may.allowed for _, may in admitted]  # they may be; the next count tells
+            raise
+        finally:
+            for (_, may), count in zip(admitted, created, strict=True):
+                may.settle(count)
         for step, stepped in zip(steps, done, strict=True):
             if stepped is not None and stepped.done:
-                self._count(step.schedule, "created", stepped.created)
-            if stepped is not None and stepped.done and stepped.created < len(step.occurrences):
-                self._count(step.schedule, "refused", len(step.occurrences) - stepped.created)
-                logger.warning(
-                    "occurrences of schedule %r were not created: their ids are taken, or the topic takes no "
-                    "such message",
-                    step.schedule.name,
-                    extra={"action": "schedule_refused"},
-                )
+                self._stepped(step, stepped.created)
         return all(each is not None and each.done for each in done)
 
+    async def _admit(self, planned: _Planned) -> QuotaRoom:
+        """The number of occurrences that the quota of their group admits."""
+        schedule = planned.schedule
+        if (hold := self._holds.get(planned.owner)) is not None:
+            self._tell_held(schedule, hold)
+            return QuotaRoom(0)
+        try:
+            topic = await self._topics.get(schedule.topic_uid)
+        except TopicNotFound:  # the store refuses the step
+            return QuotaRoom(len(planned.plan.times))
+        wanted = len(planned.plan.times)
+        admission = await self._quotas.admit(topic, schedule.producer_group, wanted)
+        if admission.refusal is not None:
+            hold = _held_by(admission.refusal, topic.name, schedule.producer_group)
+            self._holds[planned.owner] = hold
+            self._tell_held(schedule, hold)
+        return admission
+
+    def _stepped(self, step: _Planned, created: int) -> None:
+        self._count(step.schedule, "created", created)
+        if step.plan.skipped:
+            self._tell_missed(step.schedule)
+        if created < len(step.plan.times):
+            self._count(step.schedule, "refused", len(step.plan.times) - created)
+            logger.warning(
+                "occurrences of schedule %r were not created: their ids are taken, or the topic takes no "
+                "such message",
+                step.schedule.name,
+                extra={"action": "schedule_refused"},
+            )
+
     def _count(self, schedule: Schedule, outcome: str, occurrences: int) -> None:
-        if topic := self._name_of(schedule.topic_uid):
+        if topic := self._topics.name_of(schedule.topic_uid):
             self._metrics.add("topic_schedule_occurrences_count", (outcome, topic), occurrences)
+
+    def _tell_held(self, schedule: Schedule, hold: _Hold) -> None:
+        now_s = time.monotonic()
+        told_s = self._held_told.get(schedule.uid)
+        if told_s is not None and now_s < told_s + _TELL_HELD_EVERY_S:
+            return
+        self._held_told.put(schedule.uid, now_s)
+        if topic := self._topics.name_of(schedule.topic_uid):
+            self._metrics.add("topic_schedule_held_count", (topic,))
+        logger.warning(
+            "schedule %r is held back: %s",
+            schedule.name,
+            hold.reason,
+            extra={"action": "schedule_held_back"},
+        )
 
     def _tell_missed(self, schedule: Schedule) -> None:
         logger.warning(
@@ -210,39 +320,47 @@ class Occurrences(AsyncService):
 
     # In a thread of the store
 
-    def _plan(self, store: Store, *, until_ms: int, after: SchedulePlace | None) -> _Page:
+    def _plan(
+        self,
+        store: Store,
+        *,
+        until_ms: int,
+        after: SchedulePlace | None,
+        holds: Collection[Owner],
+    ) -> _Page:
         found = store.due_schedules(until_ms, after=after, limit=_PAGE)
         now_ms = self._access.clock.now_ms()
-        steps: list[ScheduleStep] = []
-        missed: list[Schedule] = []
+        steps: list[_Planned] = []
+        held: list[Schedule] = []
         left, left_bytes = _MOST_OCCURRENCES, _MOST_BYTES
         for schedule in found:
             assert schedule.next_ms is not None
+            if (schedule.topic_uid, schedule.producer_group) in holds:
+                held.append(schedule)
+                continue
             most = min(left, left_bytes // max(1, schedule.content_bytes))
             if most <= 0:
-                return _Page(steps, missed, True, None)
+                return _Page(steps, held, True, None)
             try:
                 planned = _planned(schedule, now_ms, until_ms, most)
             except ChronolineError as error:
                 self._tell_unreadable(schedule, error)
                 continue
-            messages = [occurrence(schedule, each, now_ms) for each in planned.times]
-            steps.append(ScheduleStep(schedule, planned.next_ms, messages))
-            if planned.skipped:
-                missed.append(schedule)
-            left -= len(messages)
-            left_bytes -= len(messages) * schedule.content_bytes
+            steps.append(_Planned(schedule, planned))
+            left -= len(planned.times)
+            left_bytes -= len(planned.times) * schedule.content_bytes
             if planned.next_ms is not None and planned.next_ms <= until_ms:
-                return _Page(steps, missed, True, None)
+                return _Page(steps, held, True, None)
         last = None
         if len(found) == _PAGE and found[-1].next_ms is not None:
             last = SchedulePlace(found[-1].next_ms, found[-1].name)
-        return _Page(steps, missed, False, last)
+        return _Page(steps, held, False, last)
 
-    def _write(self, steps: Sequence[ScheduleStep], store: Store) -> list[Stepped | None]:
+    def _write(self, steps: Sequence[_Planned], store: Store) -> list[Stepped | None]:
         """Makes steps; where one of them cannot be made, the others alone. None for those that failed."""
+        now_ms = self._access.clock.now_ms()
         try:
-            return [*store.step_schedules(steps, now_ms=self._access.clock.now_ms())]
+            return [*store.step_schedules([each.step(now_ms) for each in steps], now_ms=now_ms)]
         except (RowsLocked, TopicNotFound) as error:
             if len(steps) == 1:
                 logger.warning(
@@ -254,6 +372,14 @@ class Occurrences(AsyncService):
                 return [None]
         half = len(steps) // 2
         return self._write(steps[:half], store) + self._write(steps[half:], store)
+
+
+def _held_by(refusal: QuotaRefusal, topic: str, group: str) -> _Hold:
+    wait_s = min(max(_RETRY_S, refusal.retry_after_ms / 1000), _LONGEST_HOLD_S)
+    return _Hold(
+        time.monotonic() + wait_s,
+        f"it waits for a quota of producer group {group!r} on topic {topic!r}: {refusal.reason}",
+    )
 
 
 def _planned(schedule: Schedule, now_ms: int, until_ms: int, most: int) -> Plan:

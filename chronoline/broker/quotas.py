@@ -1,8 +1,8 @@
 """The quotas of producer groups, where messages are created.
 
 A topic's settings have the quotas of every group, the node's settings those of some groups by name
-(`core.quotas`). They bound creates alone: a message that is put back, or moved, was created before. Topics
-and groups without a quota cost two look-ups in a dictionary.
+(`core.quotas`). They bound creates alone, those of schedules too (`occurrences`): a message that is put back,
+or moved, was created before. Topics and groups without a quota cost two look-ups in a dictionary.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
@@ -29,6 +30,20 @@ _MOST_SHOWN = 200
 _OTHERS = "(others)"
 
 Create = Callable[[Sequence[NewMessage]], Awaitable[list[Outcome]]]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRoom:
+    """The number of messages of a batch that a quota admits, and why not more."""
+
+    allowed: int
+    refusal: QuotaRefusal | None = None
+    quota: GroupQuota | None = None
+
+    def settle(self, created: int) -> None:
+        """The store has answered for the admitted messages."""
+        if self.quota is not None:
+            self.quota.created(self.allowed, created)
 
 
 class Quotas:
@@ -54,12 +69,12 @@ class Quotas:
     ) -> list[Outcome]:
         """Creates the messages that are within their quotas, and refuses the others."""
         group = getattr(messages[0], "producer_group", None) if messages else None
-        limits = self._limits(topic, group)
-        if limits is None or not isinstance(group, str):
+        if self._limits(topic, group) is None or not isinstance(group, str):
             return await create(messages)
         if any(each.producer_group != group for each in messages):
             return await self._create_by_group(topic, messages, create)
-        quota, (allowed, refusal) = await self._admit(topic, group, len(messages), limits)
+        admission = await self.admit(topic, group, len(messages))
+        allowed, refusal = admission.allowed, admission.refusal
         outcomes: list[Outcome] = []
         created = 0
         try:
@@ -70,7 +85,7 @@ class Quotas:
             created = allowed  # they may be; the next count tells
             raise
         finally:
-            quota.created(allowed, created)
+            admission.settle(created)
         if refusal is not None:
             left = messages[allowed:]
             self._count_refused(topic, group, refusal, len(left))
@@ -103,9 +118,11 @@ class Quotas:
         limits = overrides.limits(settings, group)
         return limits if limits.are_set else None
 
-    async def _admit(
-        self, topic: Topic, group: str, wanted: int, limits: GroupLimits
-    ) -> tuple[GroupQuota, tuple[int, QuotaRefusal | None]]:
+    async def admit(self, topic: Topic, group: str, wanted: int) -> QuotaRoom:
+        """Takes room for messages out of the group's quota. Each admission has to be settled."""
+        limits = self._limits(topic, group)
+        if limits is None:
+            return QuotaRoom(wanted)
         key = topic.uid, group
         quota = self._quotas.get(key)
         if quota is None:
@@ -115,7 +132,7 @@ class Quotas:
             await asyncio.shield(self._count(topic, group, quota, limits))
         elif quota.should_count(limits, self._clock.now_ms()):
             self._count(topic, group, quota, limits)
-        return quota, quota.admit(wanted, limits, self._clock.now_ms())
+        return QuotaRoom(*quota.admit(wanted, limits, self._clock.now_ms()), quota)
 
     def _count(
         self, topic: Topic, group: str, quota: GroupQuota, limits: GroupLimits

@@ -14,7 +14,13 @@ from typing import NamedTuple
 from chronoline.broker.occurrences import Occurrences
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.topics import Topics
-from chronoline.core.errors import InvalidInput, ScheduleExists, ScheduleNotFound, StoreBusy
+from chronoline.core.errors import (
+    InvalidInput,
+    ScheduleExists,
+    ScheduleNotFound,
+    StoreBusy,
+    TooManySchedules,
+)
 from chronoline.core.schedule import (
     Schedule,
     Times,
@@ -50,8 +56,12 @@ class ShownSchedule(NamedTuple):
 class Schedules:
     """One for each node."""
 
-    def __init__(self, access: StoreAccess, topics: Topics, occurrences: Occurrences) -> None:
+    def __init__(
+        self, access: StoreAccess, topics: Topics, occurrences: Occurrences, *, most: int
+    ) -> None:
+        """`most` bounds the schedules of a topic."""
         self._access = access
+        self._most = most
         self._topics = topics
         self._occurrences = occurrences
 
@@ -61,7 +71,7 @@ class Schedules:
         """Creates a schedule, or with `replacing` changes the one of its name.
 
         A schedule that says the same is answered as it is. Raises `InvalidInput`, also for one that never
-        fires, `TopicNotFound` and `ScheduleExists`. With `dry_run` nothing is written.
+        fires, `TopicNotFound`, `ScheduleExists` and `TooManySchedules`. With `dry_run` nothing is written.
         """
         check_schedule(given)
         if dry_run:
@@ -87,6 +97,8 @@ class Schedules:
                 raise ScheduleExists(
                     f"another schedule named {given.name!r} exists; to change it, replace it"
                 )
+            if before is None or before.topic_uid != new.topic_uid:
+                await self._check_room(topic)
             if dry_run:
                 return new
             if stored := await self._put(new, before, cancel):
@@ -160,15 +172,15 @@ class Schedules:
             raise InvalidInput(f"the number of times is from 0 to {MOST_TIMES}, not {count}")
         topic = await self._topics.get(schedule.topic_uid)
         if not count or schedule.problem:
-            return ShownSchedule(schedule, topic, ())
+            return self._with_hold(ShownSchedule(schedule, topic, ()))
         now_ms = self._access.clock.now_ms()
         times = await asyncio.to_thread(_next_times, schedule, now_ms, count)
-        return ShownSchedule(schedule, topic, times)
+        return self._with_hold(ShownSchedule(schedule, topic, times))
 
     async def with_next(self, found: Sequence[ShownSchedule]) -> list[ShownSchedule]:
         """Schedules with the next time of each that fires."""
         now_ms = self._access.clock.now_ms()
-        return await asyncio.to_thread(
+        timed = await asyncio.to_thread(
             lambda: [
                 each._replace(
                     times=() if _is_off(each.schedule) else _next_times(each.schedule, now_ms, 1)
@@ -176,10 +188,27 @@ class Schedules:
                 for each in found
             ]
         )
+        return [self._with_hold(each) for each in timed]
+
+    def _with_hold(self, shown: ShownSchedule) -> ShownSchedule:
+        reason = shown.schedule.problem or self._occurrences.held_back(shown.schedule)
+        return shown._replace(schedule=replace(shown.schedule, problem=reason))
 
     def clock_moved(self) -> None:
         """The next round begins by the clock as it is now."""
         self._occurrences.changed()
+
+    async def _check_room(self, topic: Topic) -> None:
+        """Brokers that create schedules at the same moment can exceed the number by some."""
+        most = self._most
+        count = await self._access.call(
+            "schedule", lambda store: store.count_schedules(topic.uid, most=most), topic=topic.name
+        )
+        if count >= most:
+            raise TooManySchedules(
+                f"topic {topic.name!r} has {count:,} schedules, and this node allows {most:,} for a topic: "
+                "delete some, use another topic, or raise `limits.schedules` in the node's settings"
+            )
 
     async def _find(self, name: str) -> Schedule | None:
         return await self._access.call("schedule", lambda store: store.find_schedule(name))

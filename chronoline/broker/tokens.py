@@ -186,7 +186,7 @@ class Tokens:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Keeps other processes from changing the tokens: a revocation must not be overwritten."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = os.open(self._path.parent, os.O_RDONLY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from collections.abc import Iterable
 from functools import lru_cache
+from urllib.parse import urlsplit
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")
+_LOCALHOST = ("127.0.0.1", "::1")
 _MOST_REMEMBERED = 1_000
 _SPECIAL = [
     ipaddress.ip_network(each)
@@ -27,6 +30,19 @@ class AddressGuard:
         self._allowed: list[Network] = [ipaddress.ip_network(each) for each in allowed]
         # The answer for an address is always the same, and a receiver is called thousands of times.
         self.allows = lru_cache(_MOST_REMEMBERED)(self._lets_out)
+        self._refused = lru_cache(_MOST_REMEMBERED)(self._is_refused)
+
+    def refusal(self, uri: str) -> str | None:
+        """The reason why a URI is never called: its host is a forbidden address, or localhost.
+
+        No name is looked up: others are judged when they are called.
+        """
+        host = urlsplit(uri).hostname or ""
+        return not_allowed(host) if self._refused(host) else None
+
+    def _is_refused(self, host: str) -> bool:
+        addresses = _LOCALHOST if host == "localhost" else _literal(host)
+        return bool(addresses) and not any(map(self.allows, addresses))
 
     def _lets_out(self, text: str) -> bool:
         """Whether a connection to an address is allowed. IPv6 addresses can contain IPv4, in several ways."""
@@ -42,6 +58,23 @@ class AddressGuard:
         if any(address.version == net.version and address in net for net in _SPECIAL):
             return False
         return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def not_allowed(host: str) -> str:
+    """The words for a host that is refused."""
+    return f"{host} may not be called: allow its network in the settings (callbacks.allow)"
+
+
+def _literal(host: str) -> tuple[str, ...]:
+    """The address that a host is itself, in the forms that the system reads; none for a name."""
+    try:
+        return (str(ipaddress.ip_address(host)),)
+    except ValueError:
+        pass
+    try:
+        return (socket.inet_ntoa(socket.inet_aton(host)),)  # such as 10.1 or 0x7f000001
+    except (OSError, UnicodeError):
+        return ()
 
 
 def _meant(address: Address) -> list[Address]:

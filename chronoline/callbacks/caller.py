@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from yarl import URL
 
-from chronoline.callbacks.address_guard import AddressGuard
+from chronoline.callbacks.address_guard import AddressGuard, not_allowed
 from chronoline.callbacks.resolver import Lookups
 from chronoline.runtime.descriptors import SHORTAGES, shortage_of
 from chronoline.runtime.service import AsyncService
@@ -40,6 +39,8 @@ _SUCCESS, _REDIRECT = 2, 3
 _PIECE_BYTES = 64 * 1024
 _REST_S = 0.5
 """The wait before the next attempt of a call that failed for a shortage of this process."""
+_STALL_S = 0.5
+"""A timer that comes later than this shows that the process stood still."""
 
 Lookup = Callable[[str, int], Awaitable[list[str]]]
 """The addresses of a host and a port, in the order to try them."""
@@ -116,12 +117,7 @@ class Caller(AsyncService):
 
     def refusal(self, uri: str) -> str | None:
         """The reason why a URI with a forbidden address is never called. A name is looked up at each call."""
-        host, _ = endpoint_of(uri)
-        try:
-            ipaddress.ip_address(host)
-        except ValueError:
-            return None
-        return None if self._guard.allows(host) else _not_allowed(host)
+        return self._guard.refusal(uri)
 
     async def _start(self) -> None:
         """Does nothing: many nodes call no URL, and aiohttp takes a fifth of the start of a broker."""
@@ -219,13 +215,15 @@ class Caller(AsyncService):
                 give_up_s = patience.when()
                 while True:
                     begun = True
-                    patience.reschedule(asyncio.get_running_loop().time() + timeout_s)
+                    deadline = _Deadline(patience, timeout_s)
                     try:
                         return await self._post(
                             url, body, headers, attempt=attempt, may_begin=may_begin
                         )
                     except _Short as short:
                         begun, waits_for = False, str(short)
+                    finally:
+                        deadline.cancel()
                     patience.reschedule(give_up_s)
                     await asyncio.sleep(self._rest_s)  # the end of a shortage has no event
         except TimeoutError:
@@ -258,7 +256,7 @@ class Caller(AsyncService):
         allowed = [each for each in addresses if self._guard.allows(each)]
         if not allowed:
             where = "" if host in addresses else f" is {', '.join(addresses[:3])}, which"
-            return Answer(Verdict.not_allowed, _not_allowed(f"{host}{where}"))
+            return Answer(Verdict.not_allowed, not_allowed(host + where))
         if not may_begin():
             return Answer(Verdict.no_turn, "it is not wanted any more")
         from aiohttp import ClientError  # noqa: PLC0415 - see `_start`
@@ -310,10 +308,6 @@ def endpoint_of(uri: str) -> Endpoint:
     return _endpoint(URL(uri, encoded=True))
 
 
-def _not_allowed(host: str) -> str:
-    return f"{host} may not be called: allow its network in the settings (callbacks.allow)"
-
-
 def _endpoint(url: URL) -> Endpoint:
     return url.host or "", url.port or 0
 
@@ -328,6 +322,26 @@ def words_of(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return str(getattr(error, "strerror", None) or error) or type(error).__name__
+
+
+class _Deadline:
+    """The end of a call. If this process stood still until then, the answer may wait unread: once more."""
+
+    def __init__(self, patience: asyncio.Timeout, timeout_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._patience = patience
+        self._timeout_s = timeout_s
+        self._at_s = self._loop.time() + timeout_s
+        patience.reschedule(None)
+        self._timer = self._loop.call_at(self._at_s, self._end)
+
+    def _end(self) -> None:
+        now_s = self._loop.time()
+        stood_still = now_s - self._at_s > _STALL_S
+        self._patience.reschedule(now_s + self._timeout_s if stood_still else now_s)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
 
 
 class _HostTurns:

@@ -73,7 +73,7 @@ def restore(
             f"{str(left[0])!r} is there: stop its node, and move it away together with the files that end in "
             "-wal and -shm; nothing was changed"
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     copy_database(file, target)
     print(f"{target}: {target.stat().st_size:,} bytes")
 

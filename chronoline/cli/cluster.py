@@ -24,7 +24,7 @@ _STYLES = {"healthy": "green", "degraded": "red", "inactive": "dim"}
 
 @asks_a_broker
 def cluster(broker: Broker, as_json: AsJson = False) -> None:
-    """Show the brokers of the cluster: their health, roles, clients, load and clocks.
+    """Show the brokers of the cluster: health, versions, roles, load and clocks.
 
     chronoline cluster
     chronoline cluster --address a:7400,b:7400 --json
@@ -41,13 +41,14 @@ def cluster(broker: Broker, as_json: AsJson = False) -> None:
 
 def _brokers(brokers: Iterable[ClusterBroker]) -> Table:
     table = Table(Column("broker", overflow="fold"), Column("health", overflow="fold"))
-    for name in ("roles", "address", "rack"):
+    for name in ("version", "roles", "address", "rack"):
         table.add_column(name, overflow="fold")
     for name in ("topics", "consumers", "messages/s", "load", "clock"):
         table.add_column(name, justify="right", overflow="fold")
     for each in brokers:
         health = ": ".join(filter(None, (each.health, "; ".join(each.problems))))
-        texts = (", ".join(each.roles), each.address, each.rack or "–")
+        roles = ", ".join(each.roles)
+        texts = (each.version or "–", roles, each.address, each.rack or "–")
         clock = "–" if each.clock_ahead_ms is None else f"{each.clock_ahead_ms:+,.0f} ms"
         table.add_row(
             Text(printable(each.name)),

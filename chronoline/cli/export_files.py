@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Self
 
 from chronoline.cli.output import json_line
 from chronoline.core.errors import InvalidInput
+from chronoline.core.limits import MAX_BODY_BYTES, history_problem, message_problem
 from chronoline.core.message import SavedMessage
 from chronoline.runtime.extras import needs
 from chronoline.runtime.json_bytes import json_bytes, json_headers, parse_json_bytes
@@ -235,7 +236,8 @@ def _fields(saved: SavedMessage) -> dict[str, Any]:
 
 
 def _saved(row: dict[str, Any]) -> SavedMessage:
-    return SavedMessage(
+    """Raises `InvalidInput` for what no topic takes; where a body is too large, its topic says."""
+    saved = SavedMessage(
         id=_typed(row["id"], str, "id"),
         due=_typed(row["due_ms"], int, "due_ms"),
         expires=None
@@ -252,6 +254,9 @@ def _saved(row: dict[str, Any]) -> SavedMessage:
         reason=_typed(row.get("reason") or "", str, "reason"),
         died=_typed(row.get("died_ms") or 0, int, "died_ms"),
     )
+    if problem := history_problem(saved) or message_problem(saved.to_new(), MAX_BODY_BYTES):
+        raise InvalidInput(problem)
+    return saved
 
 
 def _typed(value: Any, kind: type, what: str) -> Any:

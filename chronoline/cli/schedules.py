@@ -118,7 +118,7 @@ def create(  # noqa: PLR0913 - the options of a command
     """
     if (cron is None) == (every is None):
         raise InvalidInput(
-            "give --cron or --every, such as --cron '0 9 * * MON-FRI' or --every 15m"
+            "give either --cron or --every, such as --cron '0 9 * * MON-FRI' or --every 15m"
         )
     with broker.client(group=group) as client:
         made = client.create_schedule(
@@ -244,7 +244,7 @@ def pause(broker: Broker, name: Name) -> None:
 
     chronoline schedule pause report
 
-    Those that were created ahead are cancelled, except those that fall due
+    Occurrences created ahead are cancelled, except those that fall due
     within a second and those that a consumer has.
     """
     with broker.client() as client:

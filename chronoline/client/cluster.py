@@ -16,7 +16,7 @@ class ClusterBroker:
     name: str
     address: str
     version: str
-    """Empty if it is not known: of other brokers."""
+    """Empty for a broker of a release that does not tell the others."""
     roles: tuple[str, ...]
     rack: str
     health: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,11 +202,14 @@ class Connection:
             return InvalidInput(f"the request is larger than the broker allows: {details}")
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return OutcomeUnknown(f"the broker at {self.address} did not answer in time")
-        if hint := _tls_hint(details, self._access.tls):
-            return BrokerUnavailable(f"the broker at {self.address} {hint}: {details}")
-        return BrokerUnavailable(
+        is_reached = not re.search("failed to connect|errors resolving", details, re.IGNORECASE)
+        kind = BrokerUnavailable if is_reached else _NotReached
+        if hint := _hint(details, self._access.tls):
+            cause = f": {_cause(details)}" if "CERTIFICATE" in details else ""
+            return kind(f"the broker at {self.address} {hint}{cause}")
+        return kind(
             f"no broker answers at {self.address}; start one with `chronoline up`, or name another by "
-            f"{ADDRESS_VARIABLE}: {details}"
+            f"{ADDRESS_VARIABLE} (--address): {_cause(details)}"
         )
 
     async def give_up(self, generation: int) -> None:
@@ -224,14 +228,24 @@ class Connection:
             await channel.close()
 
 
-def _tls_hint(details: str, tls: Tls | None) -> str:
-    """The likely mistake if a connection failed because of TLS, or empty; gRPC has only texts."""
+def _cause(details: str) -> str:
+    """The words of gRPC without its own states: `Connection refused` of a dozen words around it."""
+    if details.startswith("errors resolving"):
+        return details.rpartition(": ")[2].rstrip("]")
+    words = details.rpartition("last error: ")[2]
+    return re.sub(r"^[A-Z_]+: (ipv[46]|unix):\S+: (Failed to connect to remote host: )?", "", words)
+
+
+def _hint(details: str, tls: Tls | None) -> str:
+    """The likely mistake if a connection failed because of TLS or the port, or empty; gRPC has only texts."""
     if "CERTIFICATE_VERIFY_FAILED" in details:
         if "has expired" in details:
             return "shows a certificate that has expired; renew it there"
         return "shows a certificate that is not trusted; name its authority by tls=… (--ca)"
     if "failed to connect" not in details:
         return ""
+    if "Expected SETTINGS frame" in details:
+        return "does not speak gRPC; name the broker's address of gRPC, not that of HTTP"
     if "WRONG_VERSION_NUMBER" in details:
         return "does not speak TLS; leave out tls=… (--tls, --ca)"
     return _closed_hint(tls) if "Socket closed" in details else ""
@@ -249,6 +263,10 @@ def _closed_hint(tls: Tls | None) -> str:
     )
 
 
+class _NotReached(BrokerUnavailable):
+    """No connection was made, so that nothing was sent."""
+
+
 class ChannelGivenUp(BrokerUnavailable):
     """The broker sent nothing for too long, and the client closed the connection."""
 
@@ -264,5 +282,5 @@ def failure_in(error: aio.AioRpcError) -> pb.Failure | None:
 
 
 def may_have_left(error: ChronolineError) -> bool:
-    """Whether the request may have reached a broker: gRPC has no code for that, only a text."""
-    return isinstance(error, BrokerUnavailable) and "failed to connect" not in str(error).lower()
+    """Whether the request may have reached a broker."""
+    return isinstance(error, BrokerUnavailable) and not isinstance(error, _NotReached)

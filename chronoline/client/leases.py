@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from chronoline.client.outcomes import Outcome
@@ -21,11 +23,22 @@ from chronoline.core.limits import reason_problem
 from chronoline.core.message import After, Header, LeaseTime
 from chronoline.core.outcome import LEASE_IS_OVER, Refusal
 from chronoline.core.permissions import Operation
-from chronoline.runtime.timestamps import from_ms, to_ms
+from chronoline.runtime.timestamps import from_ms, show_moment, to_ms
+from chronoline.runtime.traces import (
+    NO_TRACE,
+    SETTLEMENTS,
+    Attributes,
+    TraceStep,
+    context_of,
+    fail,
+    span_of,
+    tracer,
+)
 from chronoline.wire.codec import headers_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span
     from pydantic import BaseModel
 
     from chronoline.client.consumer_stream import ConsumerStream
@@ -253,7 +266,10 @@ class AsyncLease:
         try:
             if self._extension_unknown:  # settled first, for its version
                 await self._extend(self._stream.lease_ms(self.topic_uid))
-            outcome = await self._stream.settle(self, settlement, again=self._settling_unknown)
+            with self._span(settlement.operation) as span:
+                outcome = await self._stream.settle(self, settlement, again=self._settling_unknown)
+                if span is not None and not outcome.done:
+                    fail(span, str(outcome.refusal or "unknown"), outcome.reason)
         except BaseException as error:
             self._settlement = None
             self._settling_unknown |= isinstance(error, OutcomeUnknown | asyncio.CancelledError)
@@ -269,6 +285,14 @@ class AsyncLease:
             self.lost.set()
             raise Refused([outcome])
 
+    def _span(self, operation: Operation) -> AbstractContextManager[Span | None]:
+        """A span of the sender's trace, for a message that has one."""
+        sender = context_of(self.headers) if tracer() is not None else NO_TRACE
+        if not sender or operation.value not in SETTLEMENTS:
+            return nullcontext()
+        about = partial(span_attributes, self)
+        return span_of(TraceStep(operation), self.topic, about, parent=sender)
+
     def _check_unsettled(self, settlement: Change | None = None) -> None:
         """Raises if the lease is settled by another change than `settlement`, which may be repeated."""
         if self._outcome is not None and not self._outcome.done:
@@ -281,3 +305,16 @@ class AsyncLease:
     @property
     def is_settled(self) -> bool:
         return self._settlement is not None
+
+
+def span_attributes(lease: AsyncLease) -> Attributes:
+    """The attributes of the spans of a consumer that works on a message, or settles it."""
+    return {
+        "messaging.message.id": lease.id,
+        "messaging.client.id": lease.consumer,
+        "messaging.chronoline.due": show_moment(lease.due),
+        "messaging.chronoline.late_ms": lease.late_ms,
+        "messaging.chronoline.attempts": lease.attempts,
+        "messaging.chronoline.redelivered": lease.redelivered,
+        "messaging.chronoline.version": lease.version,
+    }

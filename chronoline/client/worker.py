@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from chronoline.client.aio import AsyncClient
 from chronoline.client.consumer_stream import ConsumerStream
 from chronoline.client.event_loop import run_here
-from chronoline.client.leases import AsyncLease
+from chronoline.client.leases import AsyncLease, span_attributes
 from chronoline.client.sync import Lease
 from chronoline.client.times import Delay, check_count, duration_ms, lease_length_ms
 from chronoline.client.tls import Tls
@@ -43,8 +43,7 @@ from chronoline.core.limits import MAX_REASON_CHARACTERS
 from chronoline.runtime.backoff import Backoff, Waits
 from chronoline.runtime.signals import stop_on_signal
 from chronoline.runtime.tasks import TaskSet, is_cancelled
-from chronoline.runtime.timestamps import show_moment
-from chronoline.runtime.traces import Attributes, TraceStep, context_of, fail, span_of
+from chronoline.runtime.traces import TraceStep, context_of, fail, span_of
 
 logger = logging.getLogger(__name__)
 
@@ -249,7 +248,7 @@ class Worker:
         handler = self._handlers[lease.topic]
         try:
             sender = context_of(lease.headers)
-            about = partial(_attributes, lease)
+            about = partial(span_attributes, lease)
             with span_of(TraceStep.PROCESS, lease.topic, about, parent=sender) as span:
                 error = await self._call(handler.handle, lease, threads)
                 if span is not None and error is not None:
@@ -334,19 +333,6 @@ async def _finish(begin: Callable[[], Any]) -> BaseException | None:
             raise  # for the program that runs the worker
         return error
     return None
-
-
-def _attributes(lease: AsyncLease) -> Attributes:
-    """The attributes of the span in which a handler works on a message."""
-    return {
-        "messaging.message.id": lease.id,
-        "messaging.client.id": lease.consumer,
-        "messaging.chronoline.due": show_moment(lease.due),
-        "messaging.chronoline.late_ms": lease.late_ms,
-        "messaging.chronoline.attempts": lease.attempts,
-        "messaging.chronoline.redelivered": lease.redelivered,
-        "messaging.chronoline.version": lease.version,
-    }
 
 
 async def _first(work: asyncio.Task[Any], stopping: asyncio.Task[bool]) -> bool:

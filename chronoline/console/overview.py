@@ -145,7 +145,7 @@ def _row(info: BrokerInfo) -> dict[str, Any]:
         "name": record.name,
         "health": info.health.value,
         "problems": info.problems,
-        "version": info.version,
+        "version": record.version,
         "address": record.address,
         "rack": record.rack,
         "roles": sorted(record.roles),

@@ -2,12 +2,13 @@
 
 Nodes keep nothing of a session. Its cookie is the token, encrypted under the hash of that token, which every
 node has in its tokens. So each request is checked by the token itself: one that was revoked or has expired
-ends what it opened, at all nodes. A thief of the cookie does not learn the token; a thief of the tokens, which
-are hashes, can make no cookie. A JWT is not among the tokens, so its cookie is worth as much as the JWT.
+ends what it opened, at all nodes. A thief of the cookie does not learn the token; a thief of the tokens,
+which are hashes, can make no cookie. A JWT is not among the tokens, so its cookie is worth as much as the
+JWT.
 
 The cookie is HttpOnly and SameSite=Strict, and opens nothing but the console. Forms carry a secret that
-follows from the cookie, which another site cannot read (CSRF). Browsers that have not signed in have a cookie,
-too, since the form for the token carries a secret as well.
+follows from the cookie, which another site cannot read (CSRF). Browsers that have not signed in have a
+cookie, too, since the form for the token carries a secret as well.
 """
 
 from __future__ import annotations

@@ -75,6 +75,8 @@ class BrokerRecord(Record):
     """Why it is degraded; empty while it is healthy."""
     reasons: tuple[str, ...] = ()
     """The same in words, of the moment at which the problems changed."""
+    version: str = ""
+    """Of Chronoline; empty for a release that does not write it."""
 
     @property
     def key(self) -> str:

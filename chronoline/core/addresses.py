@@ -62,7 +62,7 @@ def check_token_in_clear(address: str, *, allow: str) -> None:
 def url_problem(what: str, value: object) -> str | None:
     """The problem of a URL that is to be called, or None: it needs http or https and a host, and no user.
 
-    Whether its address may be called is decided when it is called.
+    Whether it may be called depends on the node: see `callbacks.address_guard`.
     """
     if not isinstance(value, str):
         return f"{what} must be text, not {type(value).__name__}"

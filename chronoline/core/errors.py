@@ -62,6 +62,10 @@ class ScheduleExists(ChronolineError):
     """A schedule of that name exists already."""
 
 
+class TooManySchedules(ChronolineError):
+    """The topic has as many schedules as the node allows (`limits.schedules`); nothing was changed."""
+
+
 class Refused(ChronolineError):
     """Some of the batch were refused."""
 

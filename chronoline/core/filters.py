@@ -121,12 +121,14 @@ def place_before(message_id: str) -> str:
 class ListPlace(NamedTuple):
     """A place in a list of messages: behind the message with this position, bucket and id.
 
-    Of dead letters `ts` is when they died.
+    Of dead letters `ts` is when they died. A list by producer group has the `group` too, and an empty `id`
+    where the group begins.
     """
 
     ts: int
     bucket: int
     id: str
+    group: str = ""
 
     @classmethod
     def of(cls, message: Message) -> ListPlace:
@@ -138,7 +140,8 @@ class ListPlace(NamedTuple):
 
     def to_text(self) -> str:
         """For clients, which give it back to continue."""
-        return base64.urlsafe_b64encode(json.dumps(self).encode()).decode()
+        parts = self if self.group else self[:3]
+        return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode()
 
     @classmethod
     def from_text(cls, text: str) -> ListPlace | None:
@@ -149,10 +152,15 @@ class ListPlace(NamedTuple):
             parts = json.loads(base64.urlsafe_b64decode(text.encode()))
         except (binascii.Error, ValueError, RecursionError):
             parts = None
-        if not isinstance(parts, list) or [type(each) for each in parts] != [int, int, str]:
-            raise InvalidInput("`after` is not the `next` of an earlier answer")
-        ts, bucket, message_id = parts
-        is_time = 0 <= ts <= 2 * MAX_TIME_MS  # a lease may end behind the last millisecond
-        if not is_time or bucket < 0 or id_problem(message_id):
-            raise InvalidInput("`after` is not the `next` of an earlier answer")
-        return cls(ts, bucket, message_id)
+        wrong = "`after` is not the `next` of an earlier answer"
+        types = [type(each) for each in parts] if isinstance(parts, list) else []
+        if types not in ([int, int, str], [int, int, str, str]):
+            raise InvalidInput(wrong)
+        place = cls(*parts)
+        is_time = 0 <= place.ts <= 2 * MAX_TIME_MS  # a lease may end behind the last millisecond
+        begins_group = bool(place.group) and not place.id
+        if not is_time or place.bucket < 0 or (id_problem(place.id) and not begins_group):
+            raise InvalidInput(wrong)
+        if place.group and name_problem("producer group", place.group):
+            raise InvalidInput(wrong)
+        return place

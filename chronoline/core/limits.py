@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Sized
 
-from chronoline.core.message import NewMessage
+from chronoline.core.message import NewMessage, SavedMessage
 
 MIN_LEASE_MS = 10
 """A new end of a lease, or a new time from a consumer, lies at least this far ahead."""
@@ -32,6 +32,7 @@ MAX_KEY_BYTES = 65_536
 MAX_DIGEST_BYTES = 64
 MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_REASON_CHARACTERS = 1_000
+MAX_ATTEMPTS = 2**31 - 1
 MAX_BATCH = 10_000
 """Items of one call."""
 
@@ -117,11 +118,23 @@ def message_problem(message: NewMessage, largest_body_bytes: int) -> str | None:
     )
 
 
+def history_problem(saved: SavedMessage) -> str | None:
+    """The problem of what a saved message has, and a new one has not."""
+    attempts: object = saved.attempts
+    if not isinstance(attempts, int) or not 0 <= attempts <= MAX_ATTEMPTS:
+        return f"attempts must be a whole number from 0 to {MAX_ATTEMPTS}, not {attempts!r}"
+    return (
+        time_problem("due", saved.due)
+        or time_problem("died", saved.died)
+        or reason_problem(saved.reason)
+    )
+
+
 def expires_problem(expires: object, due: int) -> str | None:
     """A moment after the due."""
     problem = time_problem("expires", expires)
     if problem is None and isinstance(expires, int) and expires <= due:
-        return f"expires {expires} is not after due {due}: the message could never be delivered"
+        return "expires is not after due: the message could never be delivered"
     return problem
 
 

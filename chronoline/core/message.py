@@ -157,6 +157,19 @@ class SavedMessage:
     def is_dead(self) -> bool:
         return bool(self.died or self.reason)
 
+    def to_new(self) -> NewMessage:
+        """The message to create. One that was moved behind its `expires` gets its due afterwards."""
+        due = self.due if self.expires is None else min(self.due, max(0, self.expires - 1))
+        return NewMessage(
+            id=self.id,
+            due=due,
+            body=self.body,
+            key=self.key,
+            headers=self.headers,
+            expires=self.expires,
+            producer_group=self.producer_group,
+        )
+
     @property
     def content_bytes(self) -> int:
         """The size of body, key and headers."""

@@ -35,25 +35,27 @@ class Refusal(StrEnum):
 
 
 REASONS = {
-    Refusal.EXISTS: "a message with this id exists, or existed within the dedupe time",
-    Refusal.NOT_FOUND: "there is no message with this id",
-    Refusal.DELETED: "the message was acked or cancelled",
-    Refusal.DEAD: "the message is among the dead letters; redrive it to put it back",
-    Refusal.NOT_DEAD: "the message is not among the dead letters",
-    Refusal.NOT_OWNER: "the message belongs to another producer group",
-    Refusal.NOT_HOLDER: "only the consumer that holds the lease may do this",
+    Refusal.EXISTS: "a message with this id exists, or existed within the dedupe time; use another id, or "
+    "replace it",
+    Refusal.NOT_FOUND: "there is no message with this id; check the id and the topic",
+    Refusal.DELETED: "the message was acked or cancelled; nothing is left to change",
+    Refusal.DEAD: "the message is among the dead letters; redrive it to put it back, or discard it",
+    Refusal.NOT_DEAD: "the message is not among the dead letters; look up its state",
+    Refusal.NOT_OWNER: "the message belongs to another producer group, which alone may change it",
+    Refusal.NOT_HOLDER: "only the consumer that holds the lease may do this; give its name",
     Refusal.NOT_ALLOWED: "this role may never do this",
-    Refusal.LEASED: "a consumer holds a live lease, which nobody may break",
-    Refusal.LAPSED: "the lease is over",
+    Refusal.LEASED: "a consumer holds a live lease, which nobody may break; try again when it is over",
+    Refusal.LAPSED: "the lease is over; the message is delivered again",
     Refusal.STALE: "the version is not the current one; look the message up again",
-    Refusal.NOT_DUE: "the message is not due yet",
-    Refusal.EXPIRED: "the new due is not before the message's `expires`, so nobody would get it; give a later one too",
+    Refusal.NOT_DUE: "the message is not due yet; lease it then",
+    Refusal.EXPIRED: "the new due is not before the message's `expires`, so nobody would get it; "
+    "give a later `expires`, too",
     Refusal.IMMUTABLE: "a body never changes; cancel the message and create another",
     Refusal.TOO_SOON: "the new time must be at least 10 ms ahead, and an extension not end before the due",
     Refusal.INVALID: "the input is not valid",
     Refusal.BUSY: "another transaction holds the message; nothing was changed. Try again",
     Refusal.QUOTA: "the producer group has used up its quota; nothing was changed. Try again later",
-    Refusal.PAUSED: "the topic is paused, so nobody gets its messages",
+    Refusal.PAUSED: "the topic is paused, so nobody gets its messages; resume it, or wait",
 }
 
 LEASE_IS_OVER = frozenset(

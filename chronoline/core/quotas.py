@@ -62,7 +62,7 @@ class GroupQuota:
 
     def __init__(self) -> None:
         self._bucket: TokenBucket | None = None
-        self._per_s: int | None = None
+        self._per_s = 0
         self._counted: int | None = None
         self._counted_up_to = 0
         self._counted_ms = 0
@@ -141,11 +141,11 @@ class GroupQuota:
         return allowed, refusal
 
     def _bucket_of(self, per_s: int, now_ms: int) -> TokenBucket:
-        if self._bucket is None:
-            self._bucket = TokenBucket(per_s, per_s)
-        elif self._per_s != per_s:
-            self._bucket.set(per_s, per_s, now_ms)
-        self._per_s = per_s
+        if self._bucket is None or self._per_s != per_s:
+            # The use counts on: an unused quota that is raised or lowered stays unused.
+            used = 0.0 if self._bucket is None else self._per_s - self._bucket.tokens(now_ms)
+            self._bucket, self._per_s = TokenBucket(per_s, per_s), per_s
+            self._bucket.take(min(used, per_s), now_ms)
         return self._bucket
 
     def created(self, admitted: int, done: int) -> None:

@@ -214,6 +214,12 @@ class Plan(NamedTuple):
     skipped: bool
     """Occurrences were missed, and are left out."""
 
+    def first(self, count: int) -> Plan:
+        """The first occurrences alone."""
+        if count >= len(self.times):
+            return self
+        return Plan(self.times[:count], self.times[count], self.skipped)
+
 
 def plan(
     first_ms: int, times: Times, catch_up: CatchUpRule, *, now_ms: int, until_ms: int, most: int

@@ -355,8 +355,8 @@ def _ours(name: str, path: str, error: sqlite3.Error) -> StoreError:
 
 
 def prepare_folder(path: str) -> None:
-    """Makes the folder of a new file."""
+    """Makes the folder of a new file, which its owner alone can read."""
     try:
-        Path(path).resolve().parent.mkdir(parents=True, exist_ok=True)
+        Path(path).resolve().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise StoreUnavailable(f"the folder of {path!r} cannot be made: {error}") from error

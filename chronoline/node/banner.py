@@ -24,7 +24,7 @@ def banner(settings: NodeSettings, where: Mapping[str, str], door: Door) -> Iter
         yield f"  store   {settings.shown_store}"
         if settings.is_clustered:
             yield f"  cluster {settings.shown_coordination}"
-    yield f"  doors   {_doors(settings, door)}"
+    yield f"  access  {_access(settings, door)}"
     yield callable_line(settings)
     if "timers" in where and AddressGuard(settings.may_call).allows("127.0.0.1"):
         yield ""
@@ -41,10 +41,11 @@ def banner(settings: NodeSettings, where: Mapping[str, str], door: Door) -> Iter
 
 def callable_line(settings: NodeSettings) -> str:
     """The networks that a node may call."""
-    return f"  calls   the public internet, and {', '.join(settings.may_call) or 'nothing else'}"
+    networks = ", ".join(settings.may_call) or "nothing else"
+    return f"  calls   the public internet, and {networks}   (URLs of targets and timers)"
 
 
-def _doors(settings: NodeSettings, door: Door) -> str:
+def _access(settings: NodeSettings, door: Door) -> str:
     words = "TLS" if door.tls else "no TLS"
     words += ", a token is needed" if door.asks else ", no token is needed"
     return words + (" (insecure)" if settings.insecure else "")

@@ -195,7 +195,7 @@ class BrokerService(AsyncService):
         )
         self._exits.push_async_callback(carrier.stop)
         occurrences = Occurrences(
-            access, gate, self.metrics, name_of=topics.name_of, turn=overseer.turn
+            access, gate, self.metrics, topics, carrier.quotas, turn=overseer.turn
         )
         clocks = ClusterClocks(member, self._clock, bound_ms=self._limits.clock_bound_ms)
         await self._exits.enter_async_context(clocks)
@@ -211,7 +211,7 @@ class BrokerService(AsyncService):
             topics=topics,
             loaders=loaders,
             carrier=carrier,
-            schedules=Schedules(access, topics, occurrences),
+            schedules=Schedules(access, topics, occurrences, most=self._limits.schedules),
             gate=gate,
             degradation=Degradations(access, gate),
             clock=self._clock,

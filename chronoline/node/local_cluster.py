@@ -31,7 +31,7 @@ def run_cluster(settings: NodeSettings, number: int) -> None:
     """Runs nodes until SIGTERM or SIGINT, or until all of them have ended."""
     listeners = _listeners(settings, number)
     door = _open_door(settings)
-    settings.data.mkdir(parents=True, exist_ok=True)
+    settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     cluster = _Cluster(settings, listeners)
     with claim(cluster.nodes.nodes_file):
         _check_folder(settings.data, number)

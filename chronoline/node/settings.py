@@ -223,6 +223,7 @@ class LimitsTable(SettingsTable):
     may not open as many files."""
     node_bytes: SizeBytes = Field(default=_LIMITS.node_bytes, ge=_MIB, le=1024 * 1024 * _MIB)
     node_requests: Whole = Field(default=_LIMITS.node_requests, ge=10, le=1_000_000)
+    schedules: Whole = Field(default=_LIMITS.schedules, ge=1, le=1_000_000)
     ping_interval_ms: DurationMs = Field(default=_LIMITS.ping_interval_ms, ge=50, le=_HOUR_MS)
     ping_timeout_ms: DurationMs = Field(default=_LIMITS.ping_timeout_ms, ge=100, le=_DAY_MS)
     clock_bound_ms: DurationMs = Field(default=_LIMITS.clock_bound_ms, ge=1, le=_DAY_MS)

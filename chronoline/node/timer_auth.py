@@ -14,7 +14,7 @@ from chronoline.core.rights import EVERY_TOPIC, RightKind
 from chronoline.runtime import audit
 from chronoline.runtime.tls import certificate_names
 from chronoline.timers.http.responses import HttpRefusal
-from chronoline.timers.http.server import RequestArea
+from chronoline.timers.http.server import RequestArea, authorization_of
 
 _RIGHTS = {
     RequestArea.TIMERS: RightKind.TIMERS,
@@ -58,7 +58,7 @@ def _shown(request: web.BaseRequest) -> Shown:
     certificate = (
         None if request.transport is None else request.transport.get_extra_info("peercert")
     )
-    return Shown(request.headers.get("Authorization", ""), certificate_names(certificate))
+    return Shown(authorization_of(request), certificate_names(certificate))
 
 
 def _check_web_page(door: Door, request: web.BaseRequest) -> None:

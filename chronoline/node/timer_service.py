@@ -26,7 +26,7 @@ from chronoline.runtime.metrics import counter, free_bytes, gauge
 from chronoline.runtime.service import AsyncService
 from chronoline.timers.callbacks import Callbacks
 from chronoline.timers.cluster import read_membership
-from chronoline.timers.http.server import RequestArea, TimersEdge
+from chronoline.timers.http.server import REQUEST_LOGGER, RequestArea, TimersEdge
 from chronoline.timers.hybrid_clock import DEFAULT_BOUND_MS
 from chronoline.timers.journal import Journal, claim, is_readable, set_aside
 from chronoline.timers.membership import Membership
@@ -190,7 +190,7 @@ class TimerService(AsyncService):
         return membership
 
     def _open_journal(self, path: Path) -> Journal:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._exits.enter_context(claim(path))
         # If boots cannot be distinguished, each start counts as one: then the wall clock decides.
         boot = _BOOT.read_text().strip() if _BOOT.exists() else secrets.token_hex(8)
@@ -209,6 +209,7 @@ class TimerService(AsyncService):
         server = web.Server(
             edge.handle,
             access_log=None,
+            logger=REQUEST_LOGGER,
             keepalive_timeout=_KEEP_ALIVE_S,
             auto_decompress=False,  # a few bytes could become gigabytes; encoded bodies are refused
         )

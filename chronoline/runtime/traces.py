@@ -2,7 +2,8 @@
 
 The context travels as the headers `traceparent` and `tracestate` of W3C Trace Context, from the sender to
 the handler, to a target's request and to a timer's callback. All spans of a message are children of the
-sender's: `send`, then `schedule`, `wait` and `deliver` of the broker, then `process` or `call`. Names and
+sender's: `send`, then `schedule`, `wait` and `deliver` of the broker, then `process` or `call`, and at the
+end `ack`, `retry`, `release` or `bury`. Names and
 attributes are those of OpenTelemetry's conventions for messaging, where these have any.
 
 OpenTelemetry is optional. A process that has not imported it has no current span and no exporter, so
@@ -54,14 +55,25 @@ class TraceStep(StrEnum):
     """At a node: the request to the target of a topic, or the callback of a timer."""
     PROCESS = "process"
     """At the consumer: the handler of a worker."""
+    ACK = "ack"
+    """At the consumer, as the next three: until the broker has answered."""
+    RETRY = "retry"
+    RELEASE = "release"
+    BURY = "bury"
 
 
-_TYPES = {TraceStep.SEND: "send", TraceStep.PROCESS: "process"}
+SETTLEMENTS = frozenset({TraceStep.ACK, TraceStep.RETRY, TraceStep.RELEASE, TraceStep.BURY})
+_TYPES = {
+    TraceStep.SEND: "send",
+    TraceStep.PROCESS: "process",
+    **dict.fromkeys(SETTLEMENTS, "settle"),
+}
 _KINDS = {
     TraceStep.SEND: "PRODUCER",
     TraceStep.SCHEDULE: "SERVER",
     TraceStep.CALL: "CLIENT",
     TraceStep.PROCESS: "CONSUMER",
+    **dict.fromkeys(SETTLEMENTS, "CLIENT"),
 }
 
 

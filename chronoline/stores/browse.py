@@ -4,8 +4,8 @@
 | --- | --- | --- |
 | a holder | `messages_held` | id; for people position, id |
 | a producer group | `messages_owned` | id; for people position, id |
-| the beginning of the id | the key | bucket, id |
-| times, or nothing | `messages_due` | position, id |
+| the beginning of the id | the key; for changes `messages_owned` | bucket, id; for changes group, id |
+| times, or nothing | `messages_due`; nothing, for changes, `messages_owned` | position, id; group, id |
 
 For people at most `_MOST_LOOKED` messages of a holder or a group are read and sorted; of more the whole
 topic is read by position.
@@ -13,15 +13,17 @@ topic is read by position.
 A page looks at a bounded number of messages, whatever the filter leaves of them, so that no call lasts long.
 It may hold fewer messages than it could, or none, although there are more: `next` says so.
 
-`sweep` is for changes of all messages of a filter. Where it can, it reads in the order of the key, which no
-change of a message moves, so that a message that is rescheduled is not met again.
+`sweep` is for changes of all messages of a filter. Where it can, it reads in the order of ids, which no
+change of a message moves, so that a message that is rescheduled is not met again. It goes from group to
+group: ids that follow each other were often created together, and lie together on the disk. By bucket the
+messages of a batch lie on as many pages, and each page is written many times.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from chronoline.core.filters import ListPlace, MessageFilter
@@ -31,6 +33,8 @@ from chronoline.stores.contract import MAX_BATCH, Page, Store
 
 _MOST_LOOKED = 10_000
 _LEAST_CHUNK = 200
+_MOST_GROUPS = 100
+"""The most producer groups that a page looks through."""
 
 Item = TypeVar("Item", Message, DeadLetter)
 Read = Callable[[ListPlace | None, int], Page]
@@ -80,12 +84,34 @@ def sweep(
     read = _by_name(store, topic_uid, wanted)
     if read is None and wanted.has_times and not wanted.prefix:
         read = _by_cell(store, topic_uid, wanted)
-    page = (read or _by_key(store, topic_uid, wanted))(after, limit)
+    if read is None and (after is None or after.group):
+        seen, next_place = _sweep_groups(store, topic_uid, wanted, after, limit)
+    else:
+        page = (read or _by_key(store, topic_uid, wanted))(after, limit)  # of an older broker
+        seen = list(page.messages)
+        next_place = ListPlace.of(seen[-1]) if page.more else None
     return Found(
-        items=tuple(each for each in page.messages if wanted.matches(each, now_ms)),
-        looked=len(page.messages),
-        next=ListPlace.of(page.messages[-1]) if page.more else None,
+        items=tuple(each for each in seen if wanted.matches(each, now_ms)),
+        looked=len(seen),
+        next=next_place,
     )
+
+
+def _sweep_groups(
+    store: Store, uid: int, wanted: MessageFilter, after: ListPlace | None, limit: int
+) -> tuple[list[Message], ListPlace | None]:
+    """A page by producer group and id, and the place of the next."""
+    group = store.next_group(uid) if after is None else after.group
+    seen: list[Message] = []
+    for _ in range(_MOST_GROUPS):
+        if not group or len(seen) == limit:
+            break
+        page = _owned(store, uid, replace(wanted, producer_group=group))(after, limit - len(seen))
+        seen += page.messages
+        if page.more:
+            return seen, ListPlace.of(page.messages[-1])._replace(group=group)
+        after, group = None, store.next_group(uid, after=group)
+    return seen, ListPlace(0, 0, "", group) if group else None
 
 
 def sweep_letters(
@@ -141,16 +167,20 @@ def _by_name(store: Store, uid: int, wanted: MessageFilter) -> Read | None:
         )
         return _within(page, wanted.prefix)
 
-    def owned(after: ListPlace | None, limit: int) -> Page:
+    if wanted.consumer:
+        return held
+    return _owned(store, uid, wanted) if wanted.producer_group else None
+
+
+def _owned(store: Store, uid: int, wanted: MessageFilter) -> Read:
+    def read(after: ListPlace | None, limit: int) -> Page:
         behind = "" if after is None else after.id
         page = store.select_owned(
             uid, wanted.producer_group, after=behind, first=wanted.prefix, limit=limit
         )
         return _within(page, wanted.prefix)
 
-    if wanted.consumer:
-        return held
-    return owned if wanted.producer_group else None
+    return read
 
 
 def _sorted(store: Store, uid: int, wanted: MessageFilter, by_name: Read) -> Read | None:

@@ -580,6 +580,10 @@ class Store(ScheduleStore, Closable):
         """Messages of this producer group, by id, beginning behind `after` like `select_held`."""
 
     @abstractmethod
+    def next_group(self, topic_uid: int, *, after: str = "") -> str | None:
+        """The first producer group behind `after`, by name, that has messages; None at the end."""
+
+    @abstractmethod
     def select_prefix(
         self, topic_uid: int, prefix: str, *, after: tuple[int, str] | None = None, limit: int
     ) -> Page:

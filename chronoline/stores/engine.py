@@ -319,6 +319,9 @@ class Engine(Protocol[Connection]):
     ) -> list[Message]:
         """Messages of some buckets by (bucket, id). `ids.after` holds in the first bucket alone."""
 
+    def next_group(self, topic: Topic, after: str) -> str | None:
+        """The first producer group behind a name."""
+
     def count_owned(self, topic: Topic, producer_group: str, most: int) -> int:
         """The number of a producer group's messages, `most` at most."""
 
@@ -437,6 +440,8 @@ class Engine(Protocol[Connection]):
     def find_schedule(self, name: str) -> Schedule | None: ...
 
     def list_schedules(self, topic_uid: int | None, after: str, limit: int) -> list[Schedule]: ...
+
+    def count_schedules(self, topic_uid: int, most: int) -> int: ...
 
     def due_schedules(self, before_ms: int, after: SchedulePlace, limit: int) -> list[Schedule]: ...
 

@@ -90,6 +90,10 @@ class ScheduleStore(ABC):
         """Schedules by name, behind `after`, of one topic or of all that live; without their bodies."""
 
     @abstractmethod
+    def count_schedules(self, topic_uid: int, *, most: int) -> int:
+        """The number of schedules of a topic, counted up to `most`."""
+
+    @abstractmethod
     def due_schedules(
         self, before_ms: int, *, after: SchedulePlace | None = None, limit: int
     ) -> list[Schedule]:

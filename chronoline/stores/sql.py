@@ -110,6 +110,10 @@ class SqlEngine(Engine[Connection]):
         }
         return [read_message(row) for row in self._read("select_owned", values)]
 
+    def next_group(self, topic: Topic, after: str) -> str | None:
+        values = {"topic": topic.uid, "after": after}
+        return next((group for (group,) in self._read("next_group", values)), None)
+
     def count_owned(self, topic: Topic, producer_group: str, most: int) -> int:
         values = {"topic": topic.uid, "producer_group": producer_group, "most": most}
         ((count,),) = self._read("count_owned", values)
@@ -253,6 +257,10 @@ class SqlEngine(Engine[Connection]):
     def list_schedules(self, topic_uid: int | None, after: str, limit: int) -> list[Schedule]:
         values = {"topic": topic_uid, "after": after, "limit": limit}
         return [_read_schedule(row) for row in self._read("schedules", values)]
+
+    def count_schedules(self, topic_uid: int, most: int) -> int:
+        ((found,),) = self._read("count_schedules", {"topic": topic_uid, "most": most})
+        return int(found)
 
     def due_schedules(self, before_ms: int, after: SchedulePlace, limit: int) -> list[Schedule]:
         values = {

@@ -27,8 +27,8 @@ from chronoline.core.limits import (
     MAX_RESERVE_AHEAD_MS,
     MAX_TIME_MS,
     MIN_LEASE_MS,
+    history_problem,
     id_problem,
-    reason_problem,
 )
 from chronoline.core.message import (
     DeadLetter,
@@ -95,7 +95,6 @@ from chronoline.stores.stripes import Cell, cells_of
 from chronoline.stores.topics import TopicCatalog
 from chronoline.stores.writer import Writer, transact
 
-MAX_ATTEMPTS = 2**31 - 1
 _BEFORE_ALL = (0, "")
 """Before every (moment, id): ids are not empty."""
 _AFTER_ALL_MS = 1 << 62
@@ -223,7 +222,7 @@ class Timeline(Store):
         as_saved = replace(topic, settings=replace(topic.settings, spread_ms=None))
 
         def work(writer: Writer) -> list[Outcome]:
-            new = [_new_of(each) for each in messages]
+            new = [each.to_new() for each in messages]
             outcomes = writer.create(as_saved, new, replace=False, now_ms=now_ms)
             rows = [
                 _restored(topic, each)
@@ -491,6 +490,11 @@ class Timeline(Store):
         keys = _keys(topic, ids)
         return self.engine.rows(None, topic, keys) if keys else {}
 
+    def next_group(self, topic_uid: int, *, after: str = "") -> str | None:
+        if after:
+            check_name("producer group", after)
+        return self.engine.next_group(self.topics.get(topic_uid), after)
+
     def count_owned(self, topic_uid: int, producer_group: str, *, most: int) -> int:
         check_name("producer group", producer_group)
         check_whole("most", most, 1, MAX_TIME_MS)
@@ -698,6 +702,10 @@ class Timeline(Store):
         check_limit(limit)
         return self.engine.list_schedules(topic_uid, after, limit)
 
+    def count_schedules(self, topic_uid: int, *, most: int) -> int:
+        check_whole("most", most, 1, MAX_TIME_MS)
+        return self.engine.count_schedules(topic_uid, most)
+
     def due_schedules(
         self, before_ms: int, *, after: SchedulePlace | None = None, limit: int
     ) -> list[Schedule]:
@@ -756,25 +764,8 @@ def _keys(topic: Topic, ids: Sequence[str]) -> list[Key]:
 def _check_saved(saved: object) -> None:
     if not isinstance(saved, SavedMessage):
         raise InvalidInput(f"must be a SavedMessage, not {type(saved).__name__}")
-    check_time("due", saved.due)
-    check_time("died", saved.died)
-    check_whole("attempts", saved.attempts, 0, MAX_ATTEMPTS)
-    if problem := reason_problem(saved.reason):
+    if problem := history_problem(saved):
         raise InvalidInput(problem)
-
-
-def _new_of(saved: SavedMessage) -> NewMessage:
-    """The message to create. One that was moved behind its `expires` gets its due afterwards."""
-    due = saved.due if saved.expires is None else min(saved.due, max(0, saved.expires - 1))
-    return NewMessage(
-        id=saved.id,
-        due=due,
-        body=saved.body,
-        key=saved.key,
-        headers=saved.headers,
-        expires=saved.expires,
-        producer_group=saved.producer_group,
-    )
 
 
 def _restored(topic: Topic, saved: SavedMessage) -> RestoredRow:

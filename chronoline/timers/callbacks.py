@@ -29,6 +29,10 @@ class Callbacks:
     def limits(self) -> CallLimits:
         return self._caller.limits
 
+    def refusal(self, uri: str) -> str | None:
+        """The reason why a URI with a forbidden address is never called."""
+        return self._caller.refusal(uri)
+
     async def make(self, call: Callback, *, may_begin: Callable[[], bool]) -> Answer:
         """Sends the callback. `may_begin` is asked right before the request."""
         body = call.plan.opaque.encode()

@@ -87,7 +87,7 @@ class TimerNode:
         self.metrics = metrics
         self.is_loaded = False
         self.is_ready = False
-        self._callbacks = calls
+        self.callbacks = calls
         self._connect = connect
         self._least_copies = least_copies
         self._peers: dict[str, Peer] = {}
@@ -462,7 +462,7 @@ class TimerNode:
             return True
 
         try:
-            answer = await self._callbacks.make(call, may_begin=begin)
+            answer = await self.callbacks.make(call, may_begin=begin)
         except Exception as error:
             logger.exception("calling %s failed", call.plan.uri)
             answer = Answer(Verdict.unreachable, repr(error))
@@ -517,8 +517,8 @@ class TimerNode:
         self.metrics.given_up()
         words = "timer %s: the callback to %s failed for good: %s"
         logger.error(words, call.name, call.plan.uri, answer.reason, extra=told)
-        if self._callbacks.dead_letters is not None:
-            self.start_work(self._callbacks.report(call, answer.reason))
+        if self.callbacks.dead_letters is not None:
+            self.start_work(self.callbacks.report(call, answer.reason))
 
     async def stop(self) -> None:
         """Stops popping, so that the others take over at once. Waits for calls that have begun and their

@@ -28,6 +28,7 @@ from chronoline.core.errors import (
     StoreBusy,
     StoreFull,
     StoreUnavailable,
+    TooManySchedules,
     TooMuch,
     TopicChanged,
     TopicExists,
@@ -70,6 +71,7 @@ CODES: dict[str, tuple[type[ChronolineError], FailureKind]] = {
     "outcome_unknown": (OutcomeUnknown, FailureKind.UNKNOWN),
     "schedule_not_found": (ScheduleNotFound, FailureKind.REFUSED),
     "schedule_exists": (ScheduleExists, FailureKind.REFUSED),
+    "too_many_schedules": (TooManySchedules, FailureKind.REFUSED),
 }
 """Error classes and kinds by code; a subclass is listed before its parent."""
 STATUS: dict[str, grpc.StatusCode] = {

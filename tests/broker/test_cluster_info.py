@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from chronoline.broker.degradation import Degradation, DegradationType
 from chronoline.core.selector import BrokerHealth, ClientKind
+from chronoline.core.version import VERSION
 from tests.broker.cluster.scene import cluster
 from tests.coordination.engines import EmbeddedEngine
 from tests.deadline import run_scene, until
@@ -36,6 +37,8 @@ def test_notices_of_other_brokers_are_shown_and_keep_no_client_away() -> None:
                 return await shown() == ("healthy", ())
 
             await until(is_degraded)
+            versions = {each.version for each in (await client.cluster()).brokers}
+            assert versions == {VERSION}
             preferred = asked.overseer.prefer(1, ClientKind.CONSUMER, "", only_look=True)
             assert {each.health for each in preferred} == {BrokerHealth.HEALTHY}
             words.clear()

@@ -90,19 +90,21 @@ def test_send_wait_and_handler_are_one_trace(chronoline_broker: str, recorded: R
             await work(worker)
 
     asyncio.run(play())
-    steps = ["send", "schedule", "wait", "deliver", "process"]
+    steps = ["send", "schedule", "wait", "deliver", "process", "ack"]
     assert recorded.names == sorted([*(f"{each} orders" for each in steps), "inside", "request"])
     assert len({each.context.trace_id for each in recorded.spans if each.context}) == 1
     sent = recorded.one("send orders")
     assert parents([sent]) == {id_of(recorded.one("request"))}
     at_broker = [recorded.one(f"{each} orders") for each in ("schedule", "wait", "deliver")]
     process = recorded.one("process orders")
-    assert parents([*at_broker, process]) == {id_of(sent)}
+    ack = recorded.one("ack orders")
+    assert parents([*at_broker, process, ack]) == {id_of(sent)}
     assert parents([recorded.one("inside")]) == {id_of(process)}
     kinds = {each.name.split()[0]: each.kind for each in recorded.spans}
     assert (kinds["send"], kinds["process"]) == (SpanKind.PRODUCER, SpanKind.CONSUMER)
 
-    about = [dict(each.attributes or {}) for each in (sent, *at_broker, process)]
+    assert (ack.attributes or {})["messaging.operation.type"] == "settle"
+    about = [dict(each.attributes or {}) for each in (sent, *at_broker, process, ack)]
     assert {each["messaging.message.id"] for each in about} == {"a"}
     assert {each["messaging.destination.name"] for each in about} == {"orders"}
     due_ms = to_ms(due)
@@ -154,6 +156,34 @@ def test_failures_are_shown(chronoline_broker: str, recorded: Recorded) -> None:
     failed = [each for each in recorded.spans if not (each.status.is_ok or each.status.is_unset)]
     errors = sorted((each.name, (each.attributes or {})["error.type"]) for each in failed)
     assert errors == [("process t", "ValueError"), ("schedule t", "exists"), ("send t", "exists")]
+    assert recorded.one("bury t").status.is_unset
+
+
+def test_settlements_are_shown_with_their_refusals(
+    chronoline_broker: str, recorded: Recorded
+) -> None:
+    async def play() -> None:
+        async with AsyncClient(chronoline_broker) as client:
+            await client.create_topic("t", TopicSettings(max_attempts=9))
+            await client.send("t", id="a")
+            leases = client.consume("t", lease=0.3)
+            await (await anext(leases)).release()
+            await (await anext(leases)).retry()
+            lapsed = await anext(leases)
+            await until(lambda: lapsed.is_lost)
+            with pytest.raises(Refused):
+                await lapsed.ack()
+            await (await anext(leases)).ack()
+            await leases.aclose()
+
+    asyncio.run(play())
+    sent = id_of(recorded.one("send t"))
+    settled = [each for each in recorded.spans if each.name in ("release t", "retry t", "ack t")]
+    assert parents(settled) == {sent}
+    shown = [(each.name, (each.attributes or {}).get("error.type")) for each in settled]
+    late = shown.pop(2)
+    assert late in {("ack t", "lapsed"), ("ack t", "stale")}
+    assert shown == [("release t", None), ("retry t", None), ("ack t", None)]
 
 
 def test_batch_is_one_span_and_a_given_context_is_kept(

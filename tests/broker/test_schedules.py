@@ -13,10 +13,16 @@ from typing import Any
 import psycopg
 import pytest
 
+from chronoline.broker.limits import Limits
 from chronoline.client.aio import AsyncClient
 from chronoline.client.schedules import Schedule as ClientSchedule
 from chronoline.client.topics import TopicSettings
-from chronoline.core.errors import InvalidInput, ScheduleExists, ScheduleNotFound
+from chronoline.core.errors import (
+    InvalidInput,
+    ScheduleExists,
+    ScheduleNotFound,
+    TooManySchedules,
+)
 from chronoline.core.schedule import AHEAD_MS, CatchUpRule, Recurrence, Schedule, occurrence_id
 from chronoline.node.broker_service import BrokerService
 from chronoline.runtime.clock import SystemClock
@@ -29,6 +35,7 @@ from chronoline.testing.postgres import PostgresServer
 from tests.broker.clocks import MovableClock, Recorded
 from tests.broker.doomed_broker import doomed_broker
 from tests.broker.nodes import running
+from tests.deadline import until
 
 HOUR_MS = 3_600_000
 
@@ -37,9 +44,15 @@ class Scene:
     """A broker on a recorded store, and its client."""
 
     def __init__(
-        self, store: Recorded, inner: Store, node: BrokerService, client: AsyncClient
+        self,
+        store: Recorded,
+        inner: Store,
+        node: BrokerService,
+        client: AsyncClient,
+        clock: MovableClock,
     ) -> None:
         self._calls = store
+        self.clock = clock
         self.store = inner
         self.node = node
         self.client = client
@@ -66,18 +79,21 @@ class Scene:
 
 @asynccontextmanager
 async def scene(
-    store: Store | None = None, clock: MovableClock | None = None
+    store: Store | None = None,
+    clock: MovableClock | None = None,
+    limits: Limits | None = None,
 ) -> AsyncIterator[Scene]:
     inner = store or MemoryStore()
     recorded = Recorded(inner)
     given: Any = recorded
+    clock = clock or MovableClock()
     async with BrokerService(
-        given, grpc_address=("127.0.0.1", 0), clock=clock or MovableClock()
+        given, grpc_address=("127.0.0.1", 0), clock=clock, limits=limits
     ) as node:
         assert node.grpc is not None
         async with AsyncClient(f"127.0.0.1:{node.grpc.port}") as client:
             await client.create_topic("t", if_missing=True)
-            yield Scene(recorded, inner, node, client)
+            yield Scene(recorded, inner, node, client, clock)
 
 
 def seconds_of(ids: list[str]) -> list[int]:
@@ -232,6 +248,94 @@ def test_a_schedule_that_cannot_be_read_delays_no_other(caplog: pytest.LogCaptur
             await at.after_round(lambda: at.client.pause_schedule("tick"))
             told = [each for each in caplog.messages if "'a' cannot fire" in each]
             assert len(told) == 1, "once, and not in each round"
+
+    asyncio.run(play())
+
+
+def test_occurrences_wait_for_a_quota_of_their_group(caplog: pytest.LogCaptureFixture) -> None:
+    async def play() -> None:
+        async with scene() as at:
+            create = at.client.create_schedule
+            await at.client.change_topic("t", group_waiting=3)
+            await at.after_round(lambda: create("full", "t", every=10))
+            assert len(await at.waiting("t")) == 3
+            await at.client.create_topic("other")
+            await at.after_round(lambda: create("free", "other", every=10))
+            assert await at.waiting("other") != [], "another topic does not wait"
+            held = await at.client.schedule("full")
+            assert "quota of producer group 'default' on topic 't'" in held.problem
+            assert [each.problem != "" for each in await at.client.schedules()] == [False, True]
+            told = [each for each in caplog.messages if "'full' is held back" in each]
+            assert len(told) == 1
+            assert held_count(at) == 1
+            await at.client.change_topic("t", group_waiting=None)
+            await until(lambda: _is_caught_up(at, "full"))
+            found = seconds_of(await at.waiting("t"))
+            assert found == list(range(found[0], found[-1] + 1, 10)), "none is lost"
+            assert (await at.client.schedule("full")).problem == ""
+
+    asyncio.run(play())
+
+
+def held_count(at: Scene) -> float:
+    """How often schedules of the topic were held back."""
+    named = "topic_schedule_held_count", ("t",)
+    return sum(value for *name, value in at.node.metrics.snapshot().samples if (*name,) == named)
+
+
+async def _is_caught_up(at: Scene, name: str) -> bool:
+    next_ms = (await at.client.schedule(name)).next
+    now_ms = at.clock.now_ms()
+    return next_ms is not None and to_ms(next_ms) > now_ms + AHEAD_MS - 10_000
+
+
+def test_occurrences_count_among_the_creates_of_their_group() -> None:
+    async def play() -> None:
+        async with scene() as at:
+            await at.client.change_topic("t", group_creates_per_s=40)
+            await at.after_round(lambda: at.client.create_schedule("tick", "t", cron="* * * * * *"))
+            assert held_count(at) == 1
+            await until(lambda: _is_caught_up(at, "tick"))
+            found = seconds_of(await at.waiting("t"))
+            assert found == list(range(found[0], found[-1] + 1)), "none is lost"
+
+    asyncio.run(play())
+
+
+def test_what_is_missed_for_want_of_a_quota_is_caught_up() -> None:
+    async def play() -> None:
+        store, clock = MemoryStore(), MovableClock()
+        async with scene(store, clock) as at:
+            await at.client.change_topic("t", group_waiting=1)
+            await at.client.send("t", b"x", id="takes the room", delay=10 * HOUR_MS / 1000)
+            await at.after_round(lambda: at.client.create_schedule("s", "t", every=60))
+            clock.ahead_ms = HOUR_MS
+            await at.client.change_topic("t", group_waiting=None)
+            await until(lambda: _is_caught_up(at, "s"))
+            made = [each for each in await at.waiting("t") if each.startswith("s@")]
+            late = [each for each in seconds_of(made) if each * 1000 <= clock.now_ms()]
+            assert 1 <= len(late) <= 2, (
+                "the latest of them, as its catch-up says, and one that came since"
+            )
+
+    asyncio.run(play())
+
+
+def test_a_topic_has_a_bounded_number_of_schedules() -> None:
+    async def play() -> None:
+        async with scene(limits=Limits(schedules=2)) as at:
+            create = at.client.create_schedule
+            for name in ("a", "b"):
+                await create(name, "t", every=3_600)
+            with pytest.raises(TooManySchedules, match="has 2 schedules"):
+                await create("c", "t", every=3_600)
+            await create("b", "t", b"other", every=3_600, if_exists="replace")
+            await at.client.create_topic("other")
+            await create("c", "other", every=3_600)
+            with pytest.raises(TooManySchedules):
+                await create("c", "t", every=3_600, if_exists="replace")
+            await at.client.delete_schedule("a")
+            await create("d", "t", every=3_600)
 
     asyncio.run(play())
 

@@ -63,3 +63,32 @@ def test_allowed_networks_are_exempt() -> None:
 def test_invalid_network_is_refused() -> None:
     with pytest.raises(ValueError, match=r"10\.0\.0\.0/99"):
         AddressGuard(["10.0.0.0/99"])
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "10.0.0.1",
+        "10.1",
+        "2130706433",
+        "0x7f000001",
+        "[::1]",
+        "[fd12::1]",
+        "localhost",
+        "LocalHost",
+    ],
+)
+def test_url_of_a_forbidden_address_is_refused(host: str) -> None:
+    words = AddressGuard().refusal(f"http://{host}:9000/x") or ""
+    assert words.startswith(host.strip("[]").lower())
+    assert "callbacks.allow" in words
+    assert AddressGuard(["0.0.0.0/0", "::/0"]).refusal(f"http://{host}:9000/x") is None
+
+
+def test_localhost_may_be_called_at_either_address() -> None:
+    assert AddressGuard(["::1/128"]).refusal("http://localhost/") is None
+
+
+@pytest.mark.parametrize("host", ["example.com", "1.1.1.1", "[2606:4700::1111]", "10.example.com"])
+def test_url_of_a_name_or_a_public_address_is_not_refused(host: str) -> None:
+    assert AddressGuard().refusal(f"https://{host}/") is None

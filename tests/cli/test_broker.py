@@ -27,6 +27,7 @@ def test_missing_broker_error_shows_how_to_start_one(arguments: tuple[str, ...])
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
         refused = Command("127.0.0.1:1").refusal(*arguments, "--address", address)
     assert refused.startswith(f"no broker answers at {address}; start one with `chronoline up`")
+    assert refused.endswith("(--address): Connection refused")
     assert "\n" not in refused
 
 

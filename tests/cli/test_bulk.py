@@ -75,7 +75,8 @@ def test_leased_messages_are_left_alone(command: Command, client: Client, topic:
     said = command("topic", "purge", topic, "--yes")
     assert said == (
         "1 message removed\n"
-        "1 message left alone: a consumer holds a live lease, which nobody may break\n"
+        "1 message left alone: a consumer holds a live lease, which nobody may break; "
+        "try again when it is over\n"
     )
     state = json.loads(command("show", topic, "held", "--json"))
     assert state["status"] == "processing"

@@ -48,6 +48,7 @@ def test_brokers_are_shown_with_health_load_and_clock(
     assert [each.strip() for each in one.strip("│").split("│")] == [
         "b1",
         "healthy",
+        "1",
         "overseer, carrier",
         "a:7400",
         "r1",

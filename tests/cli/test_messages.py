@@ -140,7 +140,7 @@ def test_refused_lines_are_numbered(
         )
 
     monkeypatch.setattr(Client, "send_many", refuse_some)
-    reason = "a message with this id exists, or existed within the dedupe time"
+    reason = "a message with this id exists, or existed within the dedupe time; use another id, or replace it"
     refused = command.failed("send", topic, "--lines", input=b"a\nb\nc\nd\n")
     assert str(refused.exception) == "2 lines refused or failed; 2 messages sent"
     assert refused.stdout == "i\ni\n"
@@ -225,10 +225,15 @@ def test_endless_line_does_not_fill_memory() -> None:
 def test_producer_group_cancels_its_message(command: Command, client: Client, topic: str) -> None:
     client.send(topic, id="i", delay=3_600)
     refused = command.refusal("cancel", topic, "i", "--group=g")
-    assert refused == "refused: 'i': the message belongs to another producer group"
+    assert (
+        refused
+        == "refused: 'i': the message belongs to another producer group, which alone may change it"
+    )
     assert command("cancel", topic, "i") == "cancelled 'i'\n"
     assert client.lookup(topic, "i") is None
-    assert "there is no message with this id" in command.refusal("cancel", topic, "j")
+    assert "there is no message with this id; check the id and the topic" in command.refusal(
+        "cancel", topic, "j"
+    )
 
 
 def test_several_messages_are_cancelled_at_once(
@@ -239,7 +244,10 @@ def test_several_messages_are_cancelled_at_once(
     assert command("cancel", topic, "a", "b") == "cancelled 'a'\ncancelled 'b'\n"
     failed = command.failed("cancel", topic, "missing", "c")
     assert failed.stdout == "cancelled 'c'\n"
-    assert "'missing' refused: there is no message with this id\n" in failed.stderr
+    assert (
+        "'missing' refused: there is no message with this id; check the id and the topic\n"
+        in failed.stderr
+    )
     assert str(failed.exception) == "1 message of 2 not cancelled"
     assert client.count(topic).total == 0
 
@@ -252,7 +260,7 @@ def test_cancel_as_json_has_a_line_for_each(command: Command, client: Client, to
         {
             "id": "missing",
             "refused": "not_found",
-            "reason": "there is no message with this id",
+            "reason": "there is no message with this id; check the id and the topic",
         },
     ]
 

@@ -83,6 +83,13 @@ def test_stdout_has_the_lines_alone(command: Command, client: Client, topic: str
         ('{"id": "a"}', "line 1: no field 'due_ms'"),
         ('{"id": 5, "due_ms": 1, "producer_group": "g"}', "line 1: id must be text"),
         ('{"id": "a", "due_ms": 1, "producer_group": "g", "body": 5}', "body must be text"),
+        ('{"id": "\\ud800", "due_ms": 1, "producer_group": "g"}', "id is not valid UTF-8"),
+        ('{"id": "a", "due_ms": 9223372036854775808, "producer_group": "g"}', "line 1: due 9223"),
+        (
+            '{"id": "a", "due_ms": 1, "producer_group": "g", "attempts": -1}',
+            "line 1: attempts must",
+        ),
+        ("[" * 9_999, "line 1: no JSON"),
     ],
 )
 def test_bad_line_is_named(

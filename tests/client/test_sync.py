@@ -11,6 +11,7 @@ import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,19 @@ def test_interrupt_ends_a_consumer_and_returns_leases(chronoline_broker: str) ->
         assert client.send("t", b"x", id="after") == "after"
         again = client.consume("t")
         assert next(again).id == "after"
+
+
+def test_address_of_http_instead_of_grpc_is_named() -> None:
+    with (
+        HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        threads.submit(server.serve_forever)
+        try:
+            with pytest.raises(ChronolineError, match="not that of HTTP"):
+                Client(f"127.0.0.1:{server.server_port}").topics()
+        finally:
+            server.shutdown()
 
 
 def test_blocking_client_reports_a_missing_broker() -> None:

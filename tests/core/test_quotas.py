@@ -91,6 +91,17 @@ def test_rate_admits_a_second_at_once_and_names_the_wait() -> None:
     assert allowed == 0
 
 
+def test_raised_rate_holds_from_the_next_create_on() -> None:
+    quota = GroupQuota()
+    assert quota.admit(10, GroupLimits(creates_per_s=10), NOW) == (10, None)
+    raised = GroupLimits(creates_per_s=1_000)
+    assert quota.admit(990, raised, NOW) == (990, None)
+    assert quota.admit(1, raised, NOW)[0] == 0
+    lowered = GroupLimits(creates_per_s=5)
+    assert quota.admit(1, lowered, NOW)[0] == 0
+    assert quota.admit(5, lowered, NOW + 1_000) == (5, None)
+
+
 def test_full_timeline_takes_nothing_from_the_rate() -> None:
     limits = GroupLimits(waiting=100, creates_per_s=10)
     quota = GroupQuota()

@@ -99,6 +99,12 @@ def test_a_schedule_that_ends_has_no_next_time() -> None:
     assert found == Plan((NOW,), None, skipped=False)
 
 
+def test_a_plan_is_cut_behind_its_first_occurrences() -> None:
+    whole = Plan((NOW, NOW + 1, NOW + 2), NOW + 3, skipped=True)
+    assert whole.first(3) == whole
+    assert whole.first(2) == Plan((NOW, NOW + 1), NOW + 2, skipped=True)
+
+
 def test_intervals_count_from_their_start() -> None:
     times = interval_times(90_000, NOW)
     assert [times(NOW - 5), times(NOW), times(NOW + 89_999), times(NOW + 90_000)] == [

@@ -53,7 +53,6 @@ PLAYED: dict[tuple[str, str], str] = {
 """The test that plays all blocks of a language of a page."""
 
 NOT_PLAYED = {
-    "docs/limits.md": "tests/client plays quotas",
     "docs/pipe.md": "the query needs receipts: tests/pipe/spark reads some with the same schema",
     "docs/spark-cluster.md": "needs Databricks",
     "docs/spark.md": "needs Spark: tests/spark runs the examples that the page links to",

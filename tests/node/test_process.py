@@ -59,7 +59,7 @@ def test_commands_of_the_banner_work(tmp_path: Path) -> None:
         text = "".join(banner)
         assert f"Chronoline {__version__} is up. Ctrl-C stops it." in text
         assert f"store   sqlite:///{tmp_path}/chronoline-data/timeline.db" in text
-        assert "doors   no TLS, no token is needed" in text
+        assert "access  no TLS, no token is needed" in text
         assert re.search(r"HTTP    http://127\.0\.0\.1:\d+ ", text)
         address = re.search(r"gRPC    (127\.0\.0\.1:\d+)", text)
         assert address
@@ -142,7 +142,26 @@ def test_node_serves_http(tmp_path: Path) -> None:
     assert 'network_broker_tcp_connections_total{cluster="c1",rack="r1"}' in text
 
 
+def test_second_node_on_a_store_is_warned_of_the_first(tmp_path: Path) -> None:
+    with (
+        up(tmp_path),
+        started(tmp_path, *FREE, "--log-format=json") as second,
+    ):
+        assert second.stderr
+        assert json.loads(second.stderr.readline())["action"] == "shared_store"
+
+
 # Refused starts
+
+
+def test_all_taken_addresses_are_reported_at_once(tmp_path: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as other,
+    ):
+        grpc, http = (f"127.0.0.1:{each.getsockname()[1]}" for each in (one, other))
+        said = refusal(tmp_path, "up", f"--grpc={grpc}", f"--http={http}")
+    assert said.count("is taken, perhaps by another node") == 2
 
 
 @pytest.mark.parametrize("flag", ["--grpc", "--http"])

@@ -133,3 +133,21 @@ def test_every_administrative_request_is_audited(
 
     with caplog.at_level(logging.INFO, audit.logger.name):
         asyncio.run(scene())
+
+
+def test_token_of_any_bytes_is_refused(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens")
+    tokens.create("a")
+    check = request_check(Door(tokens), "127.0.0.1")
+
+    async def scene() -> bytes:
+        async with TimerService(ServiceOptions(port=0, data=tmp_path), admits=check) as service:
+            reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+            writer.write(
+                b"GET /v1/timers HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \xff\r\n\r\n"
+            )
+            answer = await reader.readline()
+            writer.close()
+            return answer
+
+    assert asyncio.run(scene()).split()[1] == b"401"

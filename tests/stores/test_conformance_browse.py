@@ -230,6 +230,23 @@ def test_bad_filter_is_refused(conditions: dict[str, Any]) -> None:
         MessageFilter(**conditions)
 
 
+def test_many_groups_without_a_match_take_several_pages(line: Line) -> None:
+    for group in range(150):
+        line.put(f"x-{group}", producer_group=f"g{group:03}")
+    line.put("a-1", producer_group="last")
+    first = sweep(line.store, line.uid, MessageFilter(prefix="a-"), limit=10, now_ms=line.now)
+    assert (first.items, first.next) == ((), ListPlace(0, 0, "", "g100"))
+    assert [each.id for each in pages(line, sweep, MessageFilter(prefix="a-"), 10)] == ["a-1"]
+
+
+def test_place_of_an_older_broker_goes_on_by_key(full: Line) -> None:
+    wanted = MessageFilter(prefix="b-")
+    everything = full.store.select_prefix(full.uid, "b-", limit=100).messages
+    after = ListPlace.of(everything[4])
+    found = sweep(full.store, full.uid, wanted, after=after, limit=100, now_ms=full.now)
+    assert found.items == everything[5:]
+
+
 @pytest.mark.parametrize("text", ["x", "W10=", "WzEsMiwiIl0=", "WzEsMiwzXQ==", "é", "[]"])
 def test_foreign_place_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="is not the `next` of an earlier answer"):
@@ -244,5 +261,5 @@ def test_unknown_status_is_refused_with_the_known_ones() -> None:
 
 def test_place_of_a_message_is_its_own(line: Line) -> None:
     message = line.put("a")
-    assert ListPlace.of(message) == (NOW, message.bucket, "a")
+    assert ListPlace.of(message) == ListPlace(NOW, message.bucket, "a")
     assert ListPlace.of(replace(message, ts=5)).ts == 5

@@ -58,6 +58,7 @@ CALLS: dict[str, Callable[[Line], object]] = {
     "select_between": lambda line: line.store.select_between(line.uid, limit=10),
     "restore": lambda line: line.store.restore(line.uid, [SAVED], now_ms=NOW),
     "rows": lambda line: line.store.rows(line.uid, ["a"]),
+    "next_group": lambda line: line.store.next_group(line.uid),
     "count_owned": lambda line: line.store.count_owned(line.uid, OWNERS, most=10),
     "next_ts": lambda line: line.next_ts(),
     "next_times": lambda line: line.store.next_times(line.uid, [line.topic.all_buckets]),

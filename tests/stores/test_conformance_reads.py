@@ -410,7 +410,20 @@ def test_a_scan_of_held_messages(line: Line, limit: int) -> None:
         line.store.scan_held(line.uid, after=line["d"], limit=1)
 
 
-# Count of an owner
+# Owners
+
+
+def test_groups_follow_each_other_by_name(line: Line) -> None:
+    line.put("a", producer_group="m")
+    line.put("b", "c", producer_group="x")
+    line.put("d", producer_group="é")
+    (leased,) = line.reserve(limit=1).leased
+    line.ack(leased.lease)
+    left = sorted({"a": "m", "b": "x", "c": "x", "d": "é"}[each] for each in "abcd" if each in line)
+    found: list[str] = []
+    while group := line.store.next_group(line.uid, after=found[-1] if found else ""):
+        found.append(group)
+    assert found == sorted(set(left))
 
 
 def test_count_of_a_producer_group_has_an_end(line: Line) -> None:

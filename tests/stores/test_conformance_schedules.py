@@ -298,6 +298,16 @@ def test_lists_are_read_in_pages_and_by_topic(
     assert [each.name for each in of_topic] == ["a", "c"]
 
 
+def test_schedules_of_a_topic_are_counted_up_to_a_number(
+    store: Store, line: Line, make_line: MakeLine
+) -> None:
+    for name in ("a", "b", "c"):
+        put(store, schedule(line, name))
+    put(store, schedule(make_line(), "d"))
+    store.delete_schedule(put(store, schedule(line, "e")), now_ms=NOW)
+    assert [store.count_schedules(line.uid, most=most) for most in (2, 3, 4)] == [2, 3, 3]
+
+
 def test_many_schedules_of_several_topics_are_one_step(
     store: Store, line: Line, make_line: MakeLine
 ) -> None:

@@ -30,6 +30,7 @@ INDEXES = {
     "next_schedule": {BY_TIME},
     "forget_schedules": {BY_TOPIC},
     "schedule_floor": {BY_NAME},
+    "count_schedules": {BY_TOPIC},
     "forget_floors": {BY_TOPIC},
 }
 _COLUMNS = "name, uid, topic, version, next_ms, paused, producer_group, rule"

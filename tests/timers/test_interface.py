@@ -245,6 +245,8 @@ _RECORDS = "POST /cluster/records"
         ("POST /timers", {**_OK, "reliability": []}, 400, "reliability"),
         ("POST /timers", _MAILED, 400, "callback.http is missing"),
         ("POST /timers", timer("gopher://x/"), 400, "uri"),
+        ("POST /timers", timer("http://10.0.0.1/"), 400, "callbacks.allow"),
+        ("PUT /timers/00000000000004d2-2", timer("http://[fd12::1]/"), 400, "callbacks.allow"),
         ("POST /timers", timer("http://x/", interval_ms=0, repeat_for_ms=5), 400, "repeat-for"),
         ("POST /timers", b"x" * 2_000_000, 413, "larger"),
         ("PUT /timers/00000000000004d2-3", {**_OK, "reliability": _FACTOR_2}, 400, "factor"),
@@ -324,11 +326,13 @@ _HEAD = b"POST /timers HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         (_HEAD + b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n", b"400"),
         (_HEAD + b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", b"415"),
         (_HEAD + b"X: " + b"x" * 100_000 + b"\r\n\r\n", b"400"),
+        (_HEAD + b"Authorization: Bearer secret\x01\r\n\r\n", b"400"),
+        (_HEAD + b"Authorization: Bearer secret\xff\r\nContent-Length: 0\r\n\r\n", b"400"),
     ],
     ids=lambda each: str(each[-40:]) if len(each) > 3 else "",
 )
 def test_malformed_request_stops_nothing(
-    tmp_path: Path, request_bytes: bytes, status: bytes
+    tmp_path: Path, request_bytes: bytes, status: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scene() -> None:
         async with cluster(tmp_path) as nodes:
@@ -340,6 +344,8 @@ def test_malformed_request_stops_nothing(
             assert (await nodes.ask("GET", "/ping")).body == b"OK"
 
     run_scene(scene)
+    assert "secret" not in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 def test_missing_body_times_out() -> None:

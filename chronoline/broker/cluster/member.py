@@ -34,6 +34,7 @@ from chronoline.coordination.membership import (
     brokers_of,
 )
 from chronoline.core.errors import ChronolineError, WrongBroker
+from chronoline.core.version import VERSION
 from chronoline.runtime.backoff import Backoff, Waits
 from chronoline.runtime.service import AsyncService
 
@@ -91,7 +92,7 @@ class ClusterMember(AsyncService):
             margin_ms=options.margin_ms,
             on_session=lambda _: self._has_session.set(),
         )
-        self._record = BrokerRecord(options.name, "", options.roles, options.rack)
+        self._record = BrokerRecord(options.name, "", options.roles, options.rack, version=VERSION)
         self._has_session = asyncio.Event()
         self._taken = 0  # how often in turn the name was seen with another broker
         self._shared = 0  # and the address

@@ -376,7 +376,7 @@ def _broker_to_wire(info: BrokerInfo) -> pb.Broker:
     record, ahead_ms = info.record, info.clock_ahead_ms
     return pb.Broker(
         id=record.name,
-        version=info.version,
+        version=record.version,
         roles=record.roles,
         address=record.address,
         rack=record.rack,

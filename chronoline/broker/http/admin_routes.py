@@ -95,7 +95,7 @@ def _broker(info: BrokerInfo) -> BrokerResponse:
     record = info.record
     return BrokerResponse(
         id=record.name,
-        version=info.version,
+        version=record.version,
         roles=list(record.roles),
         address=record.address,
         rack=record.rack,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter, Query
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from chronoline.broker.bulk_changes import BulkRequest, change_matching
 from chronoline.broker.context import BrokerContext
@@ -70,6 +70,12 @@ Moment = Annotated[
 class FilterFields(RequestBody):
     """The messages for which all given conditions hold; without one, all of them."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "allOf": [at_most_one("start", "start_ms"), at_most_one("end", "end_ms")]
+        }
+    )
+
     producer_group: Name = ""
     consumer: Name = Field(default="", description="The holder, or the last one.")
     prefix: Annotated[str, Field(max_length=MAX_ID_BYTES)] = Field(
@@ -83,6 +89,12 @@ class FilterFields(RequestBody):
     end_ms: Milliseconds | None = None
     statuses: tuple[Status, ...] = ()
     reason: str = Field(default="", description="Why dead letters died.")
+
+    @model_validator(mode="after")
+    def _check_moments(self) -> Self:
+        self._check_at_most_one("start", "start_ms")
+        self._check_at_most_one("end", "end_ms")
+        return self
 
     def to_filter(self) -> MessageFilter:
         start = self.start if self.start is not None else self.start_ms

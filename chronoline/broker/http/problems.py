@@ -44,6 +44,7 @@ STATUS_OF_CODE: Mapping[str, HTTPStatus] = {
     "outcome_unknown": HTTPStatus.GATEWAY_TIMEOUT,
     "schedule_not_found": HTTPStatus.NOT_FOUND,
     "schedule_exists": HTTPStatus.CONFLICT,
+    "too_many_schedules": HTTPStatus.CONFLICT,
 }
 """The status of a failed request, by the code that gRPC uses too."""
 STATUS_OF_REFUSAL: Mapping[Refusal, HTTPStatus] = {

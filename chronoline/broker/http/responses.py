@@ -431,7 +431,7 @@ class BrokerResponse(BaseModel):
     """A broker of the cluster."""
 
     id: str
-    version: str = Field(description="Empty for other brokers than the one that answers.")
+    version: str = Field(description="Empty for a broker of a release that does not tell it.")
     roles: list[str]
     address: str
     rack: str

@@ -12,6 +12,8 @@ from chronoline.core.errors import ChronolineError
 
 CHECK_S = 10.0
 """A check that takes longer is given up."""
+REACH = "see that it runs, that the address is right, and that no firewall is in between"
+"""The remedy for a server that does not answer."""
 State = Literal["ok", "warning", "problem"]
 
 
@@ -74,10 +76,7 @@ class _Run:
         found = self._found
         if found is not None:
             return found
-        return problem(
-            f"no answer within {timeout_s:g} s",
-            "see that it runs, that the address is right, and that no firewall is in between",
-        )
+        return problem(f"no answer within {timeout_s:g} s", REACH)
 
     def _run(self) -> None:
         try:

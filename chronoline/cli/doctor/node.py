@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import stat
 import time
 from collections.abc import Iterator
@@ -11,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chronoline.cli.doctor.checks import Check, Diagnosis, ok, problem, warning
-from chronoline.cli.doctor.machine import check_disk, check_extra
+from chronoline.cli.doctor.checks import REACH, Check, Diagnosis, ok, problem, warning
+from chronoline.cli.doctor.machine import check_disk, check_extras
 from chronoline.cli.doctor.store import check_store
 from chronoline.core.addresses import is_loopback
-from chronoline.core.errors import InvalidInput
+from chronoline.core.errors import CoordinationUnavailable, InvalidInput
 from chronoline.runtime.certificates import valid_spans
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.store_url import POSTGRES, scheme_of, sqlite_path
@@ -77,10 +78,9 @@ def check_settings(settings: NodeSettings) -> Diagnosis:
         needed["jwt"] = "jwt.keys is set"
     if settings.traces is not None:
         needed["otel"] = "traces is set"
-    for extra, why in needed.items():
-        found = check_extra(extra, why)
-        if found.state != "ok":
-            return found
+    found = check_extras(needed)
+    if found.state != "ok":
+        return found
     doubts = list(_contradictions(settings))
     if doubts:
         words, remedy = doubts[0]
@@ -186,8 +186,11 @@ def check_access(settings: NodeSettings) -> Diagnosis:
     records = Tokens(file).records()
     if not records:
         return ok(_without_tokens(settings, door))
-    mode = stat.S_IMODE(file.stat().st_mode)
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+    found = file.stat()
+    mode = stat.S_IMODE(found.st_mode)
+    # The owner needs no rights of the group; another user can have its right by the group alone (Kubernetes).
+    theirs = stat.S_IRWXG if found.st_uid == os.geteuid() else stat.S_IWGRP | stat.S_IXGRP
+    if mode & (theirs | stat.S_IRWXO):
         return problem(
             f"others may read or write {file.name} (mode {mode:o})", f"chmod 600 {str(file)!r}"
         )
@@ -242,7 +245,10 @@ def check_certificate(path: Path) -> Diagnosis:
 
 def check_etcd(settings: NodeSettings) -> Diagnosis:
     """Checks that etcd answers, that its clock agrees, and that it names this store."""
-    return asyncio.run(_look_at_etcd(settings))
+    try:
+        return asyncio.run(_look_at_etcd(settings))
+    except CoordinationUnavailable as error:
+        return problem(str(error), REACH)
 
 
 async def _look_at_etcd(settings: NodeSettings) -> Diagnosis:

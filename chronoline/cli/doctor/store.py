@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chronoline.cli.doctor.checks import Diagnosis, ok, problem, warning
+from chronoline.cli.doctor.checks import REACH, Diagnosis, ok, problem, warning
+from chronoline.core.errors import StoreError, StoreUnavailable
 from chronoline.databases.queries import load_migrations
 from chronoline.databases.sqlite import TIMELINE_FILE
 from chronoline.databases.sqlite_facts import SqliteFacts
@@ -66,9 +68,17 @@ def _schema_finding(found: int | None, engine: str) -> Diagnosis | None:
 def _check_sqlite(path: Path) -> Diagnosis:
     if not path.exists():
         return ok(f"{str(path)!r} is not there yet: the first node makes it")
-    facts = read_sqlite(path, check_s=_CHECK_S)
+    try:
+        facts = read_sqlite(path, check_s=_CHECK_S)
+    except StoreUnavailable:
+        raise
+    except StoreError as error:
+        return problem(str(error), "name another file, or stop the node and restore a backup")
     return (
-        _damage(path, facts) or _schema_finding(facts.schema_version, "sqlite") or _healthy(facts)
+        _damage(path, facts)
+        or _schema_finding(facts.schema_version, "sqlite")
+        or _open_to_others(path)
+        or _healthy(facts)
     )
 
 
@@ -80,6 +90,16 @@ def _damage(path: Path, facts: SqliteFacts) -> Diagnosis | None:
     if facts.damage:
         return problem(
             f"{str(path)!r} is damaged: {facts.damage}", "stop the node and restore a backup"
+        )
+    return None
+
+
+def _open_to_others(path: Path) -> Diagnosis | None:
+    folder = path.resolve().parent
+    if path.stat().st_mode & stat.S_IROTH and folder.stat().st_mode & stat.S_IXOTH:
+        return warning(
+            f"every user of this machine can read the messages in {str(path)!r}",
+            f"chmod 700 {str(folder)!r}",
         )
     return None
 
@@ -103,7 +123,10 @@ def _check_postgres(url: str, clock_bound_ms: int) -> Diagnosis:
     from chronoline.databases.postgres_facts import read_facts  # noqa: PLC0415 - see above
 
     address, _ = split_notify(url)
-    facts = read_facts(address, schema=_SCHEMA, timeout_s=_ANSWER_S)
+    try:
+        facts = read_facts(address, schema=_SCHEMA, timeout_s=_ANSWER_S)
+    except StoreUnavailable as error:
+        return problem(str(error), f"{REACH}; user and password must be right, too")
     words = f"PostgreSQL {facts.version.split()[0]}"
     for found in (*_unusable(facts, clock_bound_ms), *_unhealthy(facts)):
         return Diagnosis(found.state, f"{words}: {found.words}", found.remedy)

@@ -95,8 +95,8 @@ def status(
     chronoline pipe status --name first
 
     It reads the store and the input, whether or not a process runs. Without
-    an input it shows no lag. For a pipe that has never run it ends with exit
-    code 1.
+    an input it shows no lag, and the records taken in only while a process
+    runs. For a pipe that has never run it ends with exit code 1.
     """
     settings = load(
         config,
@@ -165,7 +165,7 @@ def _as_json(found: PipeStatus) -> dict[str, Any]:
 
 
 def _messages(found: PipeStatus) -> Table:
-    tally, lag = found.tally, found.lag
+    lag = found.lag
     more = "+" if found.dead_letters == MOST_DEAD_LETTERS else ""
     table = Table(show_header=False, box=None)
     rows = [
@@ -177,6 +177,20 @@ def _messages(found: PipeStatus) -> Table:
             f"{found.dead_letters:,}{more}",
             "kept in the store: see `chronoline pipe dead`",
         ),
+        *_records(found),
+        ("input lag", "?" if lag is None else f"{lag:,}", "records that wait for the intake"),
+    ]
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _records(found: PipeStatus) -> list[tuple[str, ...]]:
+    """The outcomes of records; none while the input is not known, whose partitions have the counts."""
+    if not found.partitions:
+        return []
+    tally = found.tally
+    return [
         ("taken in", f"{tally.accepted:,}", "records that became messages"),
         ("ignored", f"{tally.ignored:,}", "their ids were waiting already"),
         ("rejected", f"{tally.rejected:,}", "malformed: they went to the dead letters"),
@@ -184,11 +198,7 @@ def _messages(found: PipeStatus) -> Table:
         ("rescheduled", f"{tally.rescheduled:,}"),
         ("missed", f"{tally.missed:,}", "named a message that does not exist"),
         ("withdrawn", f"{tally.withdrawn:,}", "cancelled before they came"),
-        ("input lag", "?" if lag is None else f"{lag:,}", "records that wait for the intake"),
     ]
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def _processes(found: PipeStatus) -> Table | str:

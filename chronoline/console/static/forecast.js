@@ -5,7 +5,8 @@ import { Frame, compact, element, legend, linearTicks, showNumber, showTime } fr
 const STATUSES = ["available", "processing", "waiting"];
 const LAST = Date.UTC(9999, 11, 31);
 const SHORTEST_MS = 100;
-const AGAIN_MS = 700;
+const AGAIN_MS = 300;
+const OLD_MS = 2000;
 
 export class Forecast {
   constructor(section) {
@@ -22,6 +23,8 @@ export class Forecast {
     this.data = null;
     this.cursor = null;
     this.asked = 0;
+    this.ranges = [...section.querySelectorAll("[data-span]")];
+    this.wider = this.ranges.filter((each) => Number(each.dataset.span) > this.to - this.from);
     legend(this.host, STATUSES.map((each) => [each, each]));
     this.frame = new Frame(this.host, (frame) => this.draw(frame));
     this.listen();
@@ -54,14 +57,32 @@ export class Forecast {
   }
 
   press(pressed) {
-    for (const each of this.section.querySelectorAll("[data-span]")) each.setAttribute("aria-pressed", String(each === pressed));
+    this.wider = [];
+    this.mark(pressed);
+  }
+
+  mark(pressed) {
+    for (const each of this.ranges) each.setAttribute("aria-pressed", String(each === pressed));
+  }
+
+  choose(button) {
+    this.mark(button);
+    this.show(this.now(), this.now() + Number(button.dataset.span));
+  }
+
+  // Until a range is chosen, an empty one gives way to the next wider one, if messages wait at all.
+  widen() {
+    const waits = document.querySelector("[data-count=waiting]")?.textContent !== "0";
+    const isEmpty = !STATUSES.some((each) => this.data[each].some(Boolean));
+    if (isEmpty && waits && this.wider.length) this.choose(this.wider.shift());
+    else this.wider = [];
   }
 
   listen() {
-    for (const button of this.section.querySelectorAll("[data-span]")) {
+    for (const button of this.ranges) {
       button.addEventListener("click", () => {
         this.press(button);
-        this.show(this.now(), this.now() + Number(button.dataset.span));
+        this.choose(button);
       });
     }
     const moves = { earlier: () => this.move(-0.5), later: () => this.move(0.5), in: () => this.zoom(0.5), out: () => this.zoom(2) };
@@ -111,7 +132,7 @@ export class Forecast {
 
   place(event) {
     if (!this.data) return null;
-    const place = Math.floor((this.at(event) - this.data.from) / this.data.step);
+    const place = Math.floor((this.at(event) - this.data.starts[0]) / this.data.step);
     return place >= 0 && place < this.data.starts.length ? place : null;
   }
 
@@ -142,7 +163,9 @@ export class Forecast {
       if (!answer.ok) throw new Error(String(answer.status));
       found = await answer.json();
     } catch (error) {
-      if (asked === this.asked) this.age.textContent = "The forecast could not be read.";
+      if (asked !== this.asked) return;
+      this.age.textContent = "The forecast could not be read.";
+      this.soon = setTimeout(() => this.again(), OLD_MS);
       return;
     }
     if (asked !== this.asked) return;
@@ -152,10 +175,19 @@ export class Forecast {
       return;
     }
     this.data = found;
-    this.age.textContent = found.age_ms > 2000 ? `Counted ${Math.round(found.age_ms / 1000)} s ago.` : "";
+    const isOld = found.age_ms > OLD_MS;
+    this.age.textContent = isOld ? `Counted ${Math.round(found.age_ms / 1000)} s ago.` : "";
+    if (isOld) this.soon = setTimeout(() => this.again(), OLD_MS);
     this.host.dataset.loaded = `${found.from}-${found.to}`;
     this.fill();
     this.frame.redraw();
+    this.widen();
+  }
+
+  // The node may be counting anew.
+  again() {
+    if (document.hidden) this.soon = setTimeout(() => this.again(), OLD_MS);
+    else this.load();
   }
 
   fill() {

@@ -386,6 +386,11 @@ class MemoryEngine(Engine[None]):
         ]
         return sorted(inside, key=lambda each: (each.bucket, each.id))[:limit]
 
+    def next_group(self, topic: Topic, after: str) -> str | None:
+        with self._open():
+            groups = {e.message.producer_group for e in self._live(topic, topic.all_buckets)}
+            return min((each for each in groups if each > after), default=None)
+
     def count_owned(self, topic: Topic, producer_group: str, most: int) -> int:
         with self._open():
             live = self._live(topic, topic.all_buckets)
@@ -678,6 +683,11 @@ class MemoryEngine(Engine[None]):
                 if name > after and topic_uid in (None, each.topic_uid) and self._lives(each)
             ]
         return found[:limit]
+
+    def count_schedules(self, topic_uid: int, most: int) -> int:
+        with self._open():
+            found = sum(each.topic_uid == topic_uid for each in self._schedules.values())
+            return min(found, most)
 
     def due_schedules(self, before_ms: int, after: SchedulePlace, limit: int) -> list[Schedule]:
         with self._open():

@@ -498,6 +498,12 @@ CROSS JOIN LATERAL (
 ) found
 ORDER BY found.bucket, found.id LIMIT %(limit)s;
 
+-- name: next_group
+-- The next producer group that has messages.
+SELECT CASE WHEN m.life = 0 THEN m.producer_group END FROM chronoline.messages m
+WHERE m.topic + 0 = %(topic)s AND CASE WHEN m.life = 0 THEN m.producer_group END > %(after)s
+ORDER BY CASE WHEN m.life = 0 THEN m.producer_group END LIMIT 1;
+
 -- name: count_owned
 -- The number of messages of a producer group, up to a bound.
 SELECT count(*) FROM (
@@ -880,6 +886,10 @@ FROM chronoline.schedules s
 WHERE s.name > %(after)s AND (%(topic)s::bigint IS NULL OR s.topic = %(topic)s::bigint)
     AND EXISTS (SELECT FROM chronoline.topics t WHERE t.uid = s.topic AND t.dropped_at IS NULL)
 ORDER BY s.name LIMIT %(limit)s;
+
+-- name: count_schedules
+-- The number of schedules of a topic, up to a number.
+SELECT count(*) FROM (SELECT FROM chronoline.schedules WHERE topic + 0 = %(topic)s LIMIT %(most)s) found;
 
 -- name: due_schedules
 -- Schedules by their next times.

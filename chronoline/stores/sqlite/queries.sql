@@ -324,6 +324,11 @@ FROM messages INDEXED BY messages_id
 WHERE topic = :topic AND bucket = :bucket AND life = 0 AND id > :after AND id >= :first AND id < :end
 ORDER BY id LIMIT :limit;
 
+-- name: next_group
+-- The next producer group that has messages.
+SELECT producer_group FROM messages INDEXED BY messages_owned
+WHERE topic = :topic AND producer_group > :after AND life = 0 ORDER BY producer_group LIMIT 1;
+
 -- name: count_owned
 -- The number of messages of a producer group, up to a bound, from the index alone.
 SELECT count(*) FROM (
@@ -595,6 +600,10 @@ SELECT s.name, s.uid, s.topic, s.version, s.next_ms, s.paused, s.producer_group,
 FROM schedules s CROSS JOIN topics t
 WHERE s.name > :after AND (:topic IS NULL OR s.topic = :topic) AND t.uid = s.topic AND t.dropped_at IS NULL
 ORDER BY s.name LIMIT :limit;
+
+-- name: count_schedules
+-- The number of schedules of a topic, up to a number.
+SELECT count(*) FROM (SELECT 1 FROM schedules INDEXED BY schedules_topic WHERE topic = :topic LIMIT :most);
 
 -- name: due_schedules
 -- Schedules by their next times.

@@ -7,6 +7,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 
+from chronoline.core.errors import InvalidInput
 from chronoline.runtime.traces import TRACEPARENT
 from chronoline.timers.errors import Changed
 from chronoline.timers.http.responses import (
@@ -20,6 +21,7 @@ from chronoline.timers.http.responses import (
 from chronoline.timers.ids import TimerName
 from chronoline.timers.membership import matching
 from chronoline.timers.node import TimerNode
+from chronoline.timers.plan import TimerPlan
 from chronoline.timers.requests import DEFAULT_FACTOR, checked_factor, read_plan
 
 
@@ -40,6 +42,7 @@ class ClientHandlers:
     async def _create(self, request: web.BaseRequest) -> web.Response:
         body = await read_body(request, self._most_body_bytes)
         plan = read_plan(body, factor=None, traceparent=request.headers.get(TRACEPARENT))
+        self._check_callback(plan)
         self._check_room()
         name = TimerName(secrets.randbits(64), factor=plan.factor)
         return _changed(await self._node.change(name, plan, factor=plan.factor))
@@ -49,8 +52,13 @@ class ClientHandlers:
         body = await read_body(request, self._most_body_bytes)
         traceparent = request.headers.get(TRACEPARENT)
         plan = read_plan(body, factor=self._factor_of(name), traceparent=traceparent)
+        self._check_callback(plan)
         self._check_room()
         return _changed(await self._node.change(name, plan, factor=plan.factor))
+
+    def _check_callback(self, plan: TimerPlan) -> None:
+        if refusal := self._node.callbacks.refusal(plan.uri):
+            raise InvalidInput(f"callback.http.uri: {refusal}")
 
     async def _delete(self, request: web.BaseRequest) -> web.Response:
         """A body is ignored, as Metaswitch Chronos does."""

@@ -13,6 +13,7 @@ from enum import Enum, auto
 from http import HTTPStatus
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import InvalidInput, NodeBusy, StoreError
@@ -31,6 +32,25 @@ logger = logging.getLogger(__name__)
 _PING = "/ping"
 """Answered without a token, for probes."""
 _METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS")
+
+
+class _WithoutBytes(logging.Filter):
+    """A request that is no HTTP has one line. Its bytes are left out: they can be a token."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = None if record.exc_info is None else record.exc_info[1]
+        if isinstance(error, HttpProcessingError):
+            record.levelno, record.levelname = (
+                logging.WARNING,
+                logging.getLevelName(logging.WARNING),
+            )
+            record.msg, record.exc_info = f"{record.msg}: {type(error).__name__}", None
+        return True
+
+
+REQUEST_LOGGER = logging.getLogger(f"{__name__}.requests")
+"""Where the server logs requests that do not reach `TimersEdge.handle`."""
+REQUEST_LOGGER.addFilter(_WithoutBytes())
 
 
 class RequestArea(Enum):
@@ -212,10 +232,15 @@ def _descriptor_of(request: web.BaseRequest) -> int:
     return -1 if found is None else int(found.fileno())
 
 
+def authorization_of(request: web.BaseRequest) -> bytes:
+    """The header as it came: aiohttp's text of other bytes than UTF-8 cannot be encoded."""
+    return request.headers.get("Authorization", "").encode(errors="surrogateescape")
+
+
 def _client_of(request: web.BaseRequest) -> str:
     """The client whose share of the node a request takes."""
     address = _address_of(request)
-    shown = hashlib.sha256(request.headers.get("Authorization", "").encode()).hexdigest()
+    shown = hashlib.sha256(authorization_of(request)).hexdigest()
     return client_key(shown, address, is_local=is_loopback(address.rpartition(":")[0]))
 
 

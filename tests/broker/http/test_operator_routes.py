@@ -115,6 +115,8 @@ def test_what_matches_is_changed_batch_by_batch(tmp_path: Path) -> None:
                 {"operation": "cancel", "filter": {"reason": "x"}},
                 {"operation": "redrive", "in": "1h", "filter": {"consumer": "c"}},
                 {"operation": "purge", "filter": {}},
+                {"operation": "cancel", "filter": {"start": "2030-01-01T00:00:00Z", "start_ms": 1}},
+                {"operation": "cancel", "filter": {"end": "2030-01-01T00:00:00Z", "end_ms": 1}},
                 {"operation": "cancel"},  # a change of everything has to be asked for
             ):
                 answer = await served.http.post(f"{TOPIC}/change-matching", json=bad)

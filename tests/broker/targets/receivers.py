@@ -13,7 +13,7 @@ from aiohttp import web
 
 from chronoline.broker.targets.policy import TargetPolicy
 from chronoline.callbacks.address_guard import LOOPBACK, AddressGuard
-from chronoline.callbacks.caller import Caller, CallLimits
+from chronoline.callbacks.caller import Caller, CallLimits, Lookup
 from chronoline.callbacks.signature import Signer
 from tests.callbacks.test_caller import serving
 
@@ -108,11 +108,12 @@ async def calling(
     *,
     allow: Sequence[str] = LOOPBACK,
     secret: str | None = None,
+    lookup: Lookup | None = None,
     **limits: Any,
 ) -> AsyncIterator[TargetPolicy]:
     """Callbacks for a node, with quick retries and a long time-out."""
     given = {"timeout_ms": 30_000, **limits}
-    async with Caller(AddressGuard(allow), limits=CallLimits(**given)) as caller:
+    async with Caller(AddressGuard(allow), limits=CallLimits(**given), lookup=lookup) as caller:
         yield kind(
             caller=caller,
             signer=None if secret is None else Signer(secret),

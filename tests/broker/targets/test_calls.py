@@ -16,6 +16,7 @@ from aiohttp import web
 
 from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient
+from chronoline.core.errors import InvalidInput
 from tests.broker.nodes import Running, running
 from tests.broker.targets.receivers import Answering, answers, calling, fine, receiving
 from tests.callbacks.test_caller import serving
@@ -223,12 +224,16 @@ def test_endless_response_body_counts_by_its_status(tmp_path: Path) -> None:
     run_scene(scene)
 
 
+async def _loopback(host: str, port: int) -> list[str]:
+    return ["127.0.0.1"]
+
+
 @pytest.mark.parametrize(
     ("answer", "allow", "words"),
     [
         (answers(503), ("127.0.0.0/8",), "3 attempts failed, the last: answered 503"),
         (answers(302), ("127.0.0.0/8",), "redirects are not followed"),
-        (fine, (), "may not be called: allow its network"),
+        (fine, (), "inside.test is 127.0.0.1, which may not be called: allow its network"),
     ],
 )
 def test_exhausted_attempts_bury_with_the_reason(
@@ -237,19 +242,52 @@ def test_exhausted_attempts_bury_with_the_reason(
     async def scene() -> None:
         async with (
             receiving(answer) as receiver,
-            calling(allow=allow) as calls,
+            calling(allow=allow, lookup=_loopback) as calls,
             running(tmp_path, calls=calls) as node,
             node.client() as client,
         ):
-            # By a name: a forbidden address would be refused at once.
-            target = receiver.url().replace("127.0.0.1", "localhost")
-            await client.create_topic("t", TopicSettings(target=target, max_attempts=3))
+            target = f"http://inside.test:{receiver.port}/"
+            settings = TopicSettings(target=target, max_attempts=3)
+            await client.create_topic("t", settings)
             await client.send("t", b"x", id="poison")
             await until(lambda: is_done(client, "t"))
             (letter,) = await client.dead_letters("t")
             assert (letter.message.id, letter.message.attempts) == ("poison", 3)
             assert words in letter.reason
             assert [each.attempts for each in receiver.calls] == ([0, 1, 2] if allow else [])
+
+    run_scene(scene)
+
+
+def test_target_at_a_forbidden_address_is_refused_when_it_is_set(tmp_path: Path) -> None:
+    inside = TopicSettings(target="http://10.0.0.1/")
+    refusal = "target: 10.0.0.1 may not be called: allow its network"
+
+    async def scene() -> None:
+        async with (
+            calling() as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            with pytest.raises(InvalidInput, match=refusal):
+                await client.create_topic("t", inside)
+            assert await client.topics() == []
+            await client.create_topic("t", TopicSettings(target="http://inside.test/"))
+            with pytest.raises(InvalidInput, match=refusal):
+                await client.change_topic("t", target="http://10.0.0.1/")
+        async with (
+            calling(allow=("10.0.0.0/8",)) as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            await client.change_topic("t", target="http://10.0.0.1/")
+        async with (
+            calling() as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            changed = await client.change_topic("t", max_attempts=3)
+            assert changed.settings.max_attempts == 3
 
     run_scene(scene)
 

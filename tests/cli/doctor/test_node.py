@@ -156,8 +156,19 @@ def test_tokens_that_expire_or_others_can_read(doctor: Doctor, tmp_path: Path) -
     assert "'old'" in doctor()["access"]["words"]
     tokens.create("young", expires_ms=now_ms + _DAY_MS)
     assert "'young'" in doctor()["access"]["words"]
-    (tmp_path / "data" / "tokens.json").chmod(0o644)
+    (tmp_path / "data" / "tokens.json").chmod(0o640)
     assert "chmod 600" in doctor()["access"]["remedy"]
+
+
+def test_tokens_of_another_owner_are_read_by_the_group(
+    doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Tokens(tmp_path / "data" / "tokens.json").create("ops")
+    (tmp_path / "data" / "tokens.json").chmod(0o440)  # a Secret of Kubernetes
+    monkeypatch.setattr("os.geteuid", lambda: 10_001)
+    assert doctor()["access"]["state"] == "ok"
+    (tmp_path / "data" / "tokens.json").chmod(0o444)
+    assert doctor()["access"]["state"] == "problem"
 
 
 def test_access_by_other_proofs_than_tokens_is_told(doctor: Doctor, tmp_path: Path) -> None:
@@ -187,6 +198,14 @@ def test_sqlite_store_is_checked_while_it_is_used(doctor: Doctor, sqlite: Path) 
         assert "no damage found" in doctor()["store"]["words"]
 
 
+def test_store_that_every_user_can_read_is_warned_of(doctor: Doctor, sqlite: Path) -> None:
+    assert sqlite.parent.stat().st_mode & 0o777 == 0o700
+    sqlite.parent.chmod(0o755)
+    sqlite.chmod(0o644)
+    found = doctor()["store"]
+    assert (found["state"], "chmod 700" in found["remedy"]) == ("warning", True)
+
+
 def test_older_schema_is_reported_and_not_migrated(doctor: Doctor, sqlite: Path) -> None:
     _change(sqlite, "PRAGMA user_version = 1")
     found = doctor()["store"]
@@ -206,6 +225,9 @@ def test_damaged_file_is_a_problem(doctor: Doctor, sqlite: Path) -> None:
         file.seek(4096)
         file.write(b"\xff" * 4096)
     assert doctor()["store"]["state"] == "problem"
+    sqlite.write_bytes(b"\xff" * 4096)
+    found = doctor()["store"]
+    assert (found["state"], "restore a backup" in found["remedy"]) == ("problem", True)
 
 
 def test_file_of_another_program_is_a_problem(doctor: Doctor, tmp_path: Path) -> None:
@@ -278,3 +300,10 @@ def test_etcd_that_is_away_is_a_problem(doctor: Doctor, silent: str) -> None:
     found = doctor(*options)
     assert (found["etcd"]["state"], found["store"]["state"]) == ("problem", "problem")
     assert "127.0.0.1:1" not in found["etcd"]["words"]
+    assert "address is right" in found["store"]["remedy"]
+
+
+def test_etcd_that_is_not_there_has_a_remedy(doctor: Doctor) -> None:
+    store = "postgresql://127.0.0.1:1/x"
+    found = doctor("--set", "coordination=etcd://127.0.0.1:1/p", "--store", store)["etcd"]
+    assert (found["state"], "it runs" in found["remedy"]) == ("problem", True)

@@ -55,6 +55,7 @@ def test_status_needs_no_input(arguments: list[str]) -> None:
     assert shown.splitlines()[0] == "p: sqlite"
     assert "fired 1,234,567" in shown
     assert "The lag is not known: name the input by --config or --input" in shown
+    assert "taken in" not in shown  # 0 would be wrong: the input's partitions have the count
     assert json.loads(printed(*without, "--json"))["lag"] is None
 
 

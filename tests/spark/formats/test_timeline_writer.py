@@ -144,7 +144,11 @@ def test_refusals_in_a_table(spark: SparkSession, any_timeline: Timeline, tmp_pa
     line.write(frame(spark, some), refusals=folder)
     found = spark.read.parquet(str(folder)).collect()
     assert {(row.id, row.refusal, row.reason) for row in found} == {
-        ("a", "exists", "a message with this id exists, or existed within the dedupe time"),
+        (
+            "a",
+            "exists",
+            "a message with this id exists, or existed within the dedupe time; use another id, or replace it",
+        ),
         (None, "invalid", "id must be text, not NoneType"),
         ("undated", "invalid", "due must be whole milliseconds since 1970, not NoneType"),
         ("", "invalid", "id is empty"),

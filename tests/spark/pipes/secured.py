@@ -1,4 +1,4 @@
-"""A Kafka server with a second door: TLS, passwords, and rights that are denied unless they are granted."""
+"""A Kafka server with doors that ask for a password, one of them by TLS; rights are denied unless granted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.spark.pipes.places import PATIENCE_S
 USERS = {"pipe": "pipe's secret", "other": "other's secret"}
 _MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _PASSWORD = "changeit"
-_SECURED = "listener.name.secured"
+_SECURED, _PASSWORDS = "listener.name.secured", "listener.name.passwords"
 
 
 class SecuredKafkaServer(KafkaServer):
@@ -29,6 +29,11 @@ class SecuredKafkaServer(KafkaServer):
     @property
     def secured_bootstrap(self) -> str:
         return f"127.0.0.1:{self._port + 2}"
+
+    @property
+    def plaintext_bootstrap(self) -> str:
+        """It asks for a password, without TLS."""
+        return f"127.0.0.1:{self._port + 3}"
 
     @property
     def certificate(self) -> Path:
@@ -88,13 +93,15 @@ class SecuredKafkaServer(KafkaServer):
         plain = super()._settings()
         users = " ".join(f'user_{name}="{secret}"' for name, secret in USERS.items())
         return plain | {
-            "listeners": f"{plain['listeners']},SECURED://{self.secured_bootstrap}",
+            "listeners": f"{plain['listeners']},SECURED://{self.secured_bootstrap},"
+            f"PASSWORDS://{self.plaintext_bootstrap}",
             "listener.security.protocol.map": (
-                f"{plain['listener.security.protocol.map']},SECURED:SASL_SSL"
+                f"{plain['listener.security.protocol.map']},SECURED:SASL_SSL,PASSWORDS:SASL_PLAINTEXT"
             ),
             "inter.broker.listener.name": "PLAINTEXT",
             "sasl.enabled.mechanisms": "PLAIN",
             f"{_SECURED}.plain.sasl.jaas.config": f"{_MODULE} required {users};",
+            f"{_PASSWORDS}.plain.sasl.jaas.config": f"{_MODULE} required {users};",
             f"{_SECURED}.ssl.keystore.location": str(self.data_dir / "server.p12"),
             f"{_SECURED}.ssl.keystore.password": _PASSWORD,
             f"{_SECURED}.ssl.keystore.type": "PKCS12",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from chronoline.pipe.kafka import KafkaTopic
 from chronoline.pipe.settings import PipeSettings
 from chronoline.pipe.spark.pipe import Pipe
 from chronoline.testing.postgres import PostgresServer
+from tests.certificates import Authority
 from tests.spark.pipes.places import OnServers
 from tests.spark.pipes.scene import Scene, now_ms, until
 from tests.spark.pipes.secured import SecuredKafkaServer
@@ -66,6 +68,13 @@ def test_records_pass_and_malformed_ones_are_relayed(
         assert not scene.account()
 
 
+def test_passwords_without_tls_pass_too(kafka: SecuredKafkaServer, scene: Scene) -> None:
+    door = {"bootstrap.servers": kafka.plaintext_bootstrap, "security.protocol": "SASL_PLAINTEXT"}
+    assert problems(settings(scene, kafka.properties("pipe") | door)) == {}
+    said = problems(settings(scene, kafka.properties("pipe", password="guessed") | door))
+    assert "Authentication failed" in said["input"]
+
+
 def test_missing_rights_are_named(kafka: SecuredKafkaServer, scene: Scene) -> None:
     kafka.grant("other", ResourceType.TOPIC, scene.input, AclOperation.DESCRIBE)
     kafka.grant("other", ResourceType.TOPIC, scene.output, AclOperation.DESCRIBE)
@@ -76,12 +85,17 @@ def test_missing_rights_are_named(kafka: SecuredKafkaServer, scene: Scene) -> No
 
 
 def test_failed_authentication_is_reported_without_the_password(
-    kafka: SecuredKafkaServer, scene: Scene, monkeypatch: pytest.MonkeyPatch
+    kafka: SecuredKafkaServer, scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     said = problems(settings(scene, kafka.properties("pipe", password="guessed")))
     assert "refuses the login: " in said["input"]
     assert "Authentication failed" in said["input"]
     assert "guessed" not in str(said)
+    stranger = Authority(tmp_path).file
+    said = problems(
+        settings(scene, kafka.properties("pipe") | {"ssl.truststore.location": str(stranger)})
+    )
+    assert "certificate verify failed" in said["input"]
     # A server that waits for TLS does not answer at all.
     monkeypatch.setattr(KafkaTopic.__init__, "__kwdefaults__", {"timeout_s": 1.0})
     plain = settings(scene, {"bootstrap.servers": kafka.secured_bootstrap})

@@ -121,7 +121,6 @@ def test_failing_callback_is_retried_and_given_up(
                 "closed": (f"http://{closed}/", closed.partition(":")[0]),
                 "silent": (f"http://{silent}/", "no answer within"),
                 "endless": (f"http://{endless}/", "answered 500"),
-                "inside": ("http://10.0.0.1/", "callbacks.allow"),
                 "stranger": (f"https://stranger.test:{guarded.port}/", "ertificate"),
                 "nobody": ("http://nobody.test/", "no address"),
             }
