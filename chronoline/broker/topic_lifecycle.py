@@ -195,7 +195,9 @@ class TopicLifecycle(AsyncService):
                     raise
                 raise _unfinished(name, error) from error
         if not is_new and not if_missing:
-            raise TopicExists(f"a topic named {name!r} exists")
+            raise TopicExists(
+                f"a topic named {name!r} exists; if_missing (--if-missing) leaves it as it is"
+            )
         return topic
 
     async def delete(self, topic: Topic) -> bool:

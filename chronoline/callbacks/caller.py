@@ -39,6 +39,8 @@ _SUCCESS, _REDIRECT = 2, 3
 _PIECE_BYTES = 64 * 1024
 _REST_S = 0.5
 """The wait before the next attempt of a call that failed for a shortage of this process."""
+_STALL_S = 0.5
+"""A timer that comes later than this shows that the process stood still."""
 
 Lookup = Callable[[str, int], Awaitable[list[str]]]
 """The addresses of a host and a port, in the order to try them."""
@@ -213,13 +215,15 @@ class Caller(AsyncService):
                 give_up_s = patience.when()
                 while True:
                     begun = True
-                    patience.reschedule(asyncio.get_running_loop().time() + timeout_s)
+                    deadline = _Deadline(patience, timeout_s)
                     try:
                         return await self._post(
                             url, body, headers, attempt=attempt, may_begin=may_begin
                         )
                     except _Short as short:
                         begun, waits_for = False, str(short)
+                    finally:
+                        deadline.cancel()
                     patience.reschedule(give_up_s)
                     await asyncio.sleep(self._rest_s)  # the end of a shortage has no event
         except TimeoutError:
@@ -318,6 +322,26 @@ def words_of(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return str(getattr(error, "strerror", None) or error) or type(error).__name__
+
+
+class _Deadline:
+    """The end of a call. If this process stood still until then, the answer may wait unread: once more."""
+
+    def __init__(self, patience: asyncio.Timeout, timeout_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._patience = patience
+        self._timeout_s = timeout_s
+        self._at_s = self._loop.time() + timeout_s
+        patience.reschedule(None)
+        self._timer = self._loop.call_at(self._at_s, self._end)
+
+    def _end(self) -> None:
+        now_s = self._loop.time()
+        stood_still = now_s - self._at_s > _STALL_S
+        self._patience.reschedule(now_s + self._timeout_s if stood_still else now_s)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
 
 
 class _HostTurns:

@@ -160,7 +160,9 @@ def set_settings(  # noqa: PLR0913 - the options of a command
         "group_creates_per_s": group_creates_per_s,
     }
     given: dict[str, Any] = {
-        each: None if text == _NONE else timedelta(milliseconds=parse_duration_ms(text, each))
+        each: None
+        if text == _NONE
+        else timedelta(milliseconds=parse_duration_ms(text, _flag(each)))
         for each, text in durations.items()
         if text is not None
     }
@@ -183,14 +185,17 @@ def set_settings(  # noqa: PLR0913 - the options of a command
         print(line)
 
 
+def _flag(name: str) -> str:
+    return "--lease" if name == "default_lease" else f"--{name.replace('_', '-')}"
+
+
 def _limit(name: str, text: str) -> int | None:
     if text == _NONE:
         return None
     try:
         return int(text)
     except ValueError:
-        option = f"--{name.replace('_', '-')}"
-        raise InvalidInput(f"{option} {text!r} must be a whole number, or none") from None
+        raise InvalidInput(f"{_flag(name)} {text!r} must be a whole number, or none") from None
 
 
 def _changes(before: Topic, after: Topic) -> list[str]:

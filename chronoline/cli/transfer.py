@@ -192,6 +192,7 @@ def import_file(
     """
     chosen = format_of(file, file_format)
     counted: Counter[str] = Counter()
+    is_read = False
     with (
         _timeline(broker, topic, store) as timeline,
         exit_on_sigterm(),
@@ -202,11 +203,13 @@ def import_file(
                 outcomes = timeline.restore(batch)
                 _count(counted, outcomes)
                 advance(sum(each.done for each in outcomes))
+            is_read = True
         finally:
-            words = [f"imported {count_of(counted['done'], 'message')}"]
-            if counted[Refusal.EXISTS]:
-                words.append(f"{counted[Refusal.EXISTS]:,} existed already")
-            print_to_stderr("; ".join(words))
+            if is_read or counted:
+                words = [f"imported {count_of(counted['done'], 'message')}"]
+                if counted[Refusal.EXISTS]:
+                    words.append(f"{counted[Refusal.EXISTS]:,} existed already")
+                print_to_stderr("; ".join(words))
     refused = counted.total() - counted["done"] - counted[Refusal.EXISTS]
     if refused:
         raise ChronolineError(f"{count_of(refused, 'message')} refused")

@@ -90,6 +90,9 @@ class Stream(ABC):
         self._move_to = ""
         """The broker of the next stream; empty if the preferred one is asked for."""
         self._failures = 0
+        self._was_open = False
+        self._is_cut_off = False
+        """The stream was open once, and since then no broker answers; the log has it."""
         self.name = name
         """The requested name; after the welcome, the name from the broker."""
         self._instance = new_id()
@@ -268,6 +271,7 @@ class Stream(ABC):
                 self._failures += 1
                 self._brokers.failed(self._connection.address)
                 self._interrupted(known)
+                self._warn_of_outage(known)
             if self._brokers.all_failed:
                 await asyncio.sleep(waits.next())  # before it reopens
 
@@ -280,6 +284,15 @@ class Stream(ABC):
             *values,
             extra={"action": action, "client": self.name},
         )
+
+    def _warn_of_outage(self, error: ChronolineError) -> None:
+        """Logs once that no broker is left. A stream that opens again at once was not cut off."""
+        is_out = self._failures > 1 and self._brokers.all_failed
+        if self._was_open and is_out and not self._is_cut_off:
+            self._is_cut_off = True
+            logger.warning(
+                "the connection is lost, and is tried again until a broker answers: %s", error
+            )
 
     async def _choose(self) -> Connection:
         """The connection for the next stream: where the broker suggested to move, or the preferred one."""
@@ -311,6 +324,10 @@ class Stream(ABC):
                 behind_welcome = await self._take_welcome(replies)
             self._brokers.answered(self._connection.address)
             self._log("stream_open", "is open")
+            self._was_open = True
+            if self._is_cut_off:
+                self._is_cut_off = False
+                logger.warning("connected again, to the broker at %s", self._connection.address)
             self._failures = 0
             waits.reset()
             tasks += map(

@@ -14,7 +14,7 @@ from chronoline.console.rollups import Rollup, Rollups
 from chronoline.core.rights import RightKind
 from chronoline.core.topic import Topic
 from chronoline.stores.contract import Store
-from chronoline.stores.members import pipe_groups, pipe_members
+from chronoline.stores.members import pipe_groups
 
 if TYPE_CHECKING:
     from chronoline.pipe.status import PipeStatus
@@ -55,12 +55,8 @@ class PipePages:
         topics = await self._context.parts.topics.list()
 
         def find(store: Store) -> list[Topic]:
-            live = store.live_groups(now_ms=self._context.parts.clock.now_ms())
-            return [
-                each
-                for each in topics
-                if not live.isdisjoint(pipe_groups(each)) or pipe_members(store, each)
-            ]
+            known = store.live_groups(now_ms=0)  # of members that are not deleted yet
+            return [each for each in topics if not known.isdisjoint(pipe_groups(each))]
 
         return await self._context.parts.access.call("members", find)
 

@@ -46,12 +46,16 @@ class Rollups(Generic[Value]):
     """Counts by their key. Owned by the event loop."""
 
     def __init__(
-        self, now_s: Callable[[], float] = time.monotonic, *, least_age_s: float = _LEAST_AGE_S
+        self,
+        now_s: Callable[[], float] = time.monotonic,
+        *,
+        least_age_s: float = _LEAST_AGE_S,
+        most: int = _MOST,
     ) -> None:
-        """`now_s` is a monotonic clock. A count is not repeated before it has this age."""
+        """`now_s` is a monotonic clock. A count is not repeated before it has this age; `most` are kept."""
         self._now_s = now_s
         self._least_age_s = least_age_s
-        self._known: BoundedCache[Hashable, Rollup[Value]] = BoundedCache(_MOST)
+        self._known: BoundedCache[Hashable, Rollup[Value]] = BoundedCache(most)
         self._counting: dict[Hashable, asyncio.Task[Rollup[Value]]] = {}
 
     async def get(

@@ -17,6 +17,7 @@ from chronoline.broker.cluster_info import SubscriberInfo, cluster_info
 from chronoline.broker.http.console_mount import CONSOLE
 from chronoline.broker.http.topic_routes import CreateTopicRequest, PauseRequest
 from chronoline.broker.subscription import Subscription
+from chronoline.console.forecasts import Forecasts
 from chronoline.console.pages import (
     Pages,
     act,
@@ -26,17 +27,12 @@ from chronoline.console.pages import (
     segment,
     whole_parameter,
 )
-from chronoline.console.rollups import Rollup, Rollups
 from chronoline.core.lateness import LATENESS_BOUNDS_MS, show_bound
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.rights import RightKind
-from chronoline.core.topic import Topic
-from chronoline.stores.contract import Counts, ForecastStep
 
 _PAGE = 50
 _MOST_STEPS = 400
-_LEAST_STEP_MS = 1
-_STATUSES = ("available", "processing", "waiting")
 
 
 class TopicPages:
@@ -45,8 +41,7 @@ class TopicPages:
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
         self._context = pages.context
-        self._forecasts: Rollups[list[ForecastStep]] = Rollups()
-        self._counts: Rollups[Counts] = Rollups()
+        self._forecasts = Forecasts(self._context.parts.carrier, self._context.parts.clock)
 
     def routes(self) -> list[Route]:
         one = "/topics/{topic}"
@@ -63,7 +58,6 @@ class TopicPages:
 
     def stop(self) -> None:
         self._forecasts.stop()
-        self._counts.stop()
 
     # The list
 
@@ -119,7 +113,7 @@ class TopicPages:
         may_observe = allows(request, RightKind.OBSERVE, topic.name)
         counts = None
         if may_observe:
-            counts = await self._count(topic)
+            counts = await self._forecasts.year(topic)
         subscribers = [
             each
             for each in (await cluster_info(self._context.parts)).subscribers
@@ -142,22 +136,13 @@ class TopicPages:
             may_administer=allows(request, RightKind.ADMINISTER, topic.name),
         )
 
-    async def _count(self, topic: Topic) -> Rollup[Counts] | None:
-        carrier = self._context.parts.carrier
-        return await self._counts.get(
-            topic.uid, lambda: carrier.count(topic.uid, start=0, end=None)
-        )
-
     async def _counts_now(self, request: Request) -> Response:
         """The tiles of a page that was shown before its messages were counted."""
         topic = await self._pages.topic(request)
         principal_of(request).check(RightKind.OBSERVE, topic.name)
-        counts = await self._count(topic)
-        return JSONResponse(
-            {"counting": counts is None}
-            if counts is None
-            else {"counting": False, **{each: getattr(counts.value, each) for each in _STATUSES}}
-        )
+        year = await self._forecasts.year(topic)
+        counts = {} if year is None else asdict(year.value.total)
+        return JSONResponse({"counting": year is None, **counts})
 
     def _consumer(self, info: SubscriberInfo) -> dict[str, Any]:
         local = self._local(info)
@@ -232,23 +217,15 @@ class TopicPages:
             raise HTTPException(
                 HTTPStatus.BAD_REQUEST, "from must lie before to, from 1970 to 9999"
             )
-        step_ms = max(_LEAST_STEP_MS, -(-(end - start) // steps))
-        rollup = await self._forecasts.get(
-            (topic.uid, start, end, step_ms),
-            lambda: self._context.parts.carrier.forecast(
-                topic.uid, start=start, end=end, step_ms=step_ms
-            ),
-        )
-        answer: dict[str, Any] = {"from": start, "to": end, "step": step_ms, "counting": True}
+        rollup = await self._forecasts.bars(topic, start, end, steps)
+        answer: dict[str, Any] = {"from": start, "to": end, "counting": rollup is None}
         if rollup is not None:
+            bars = rollup.value
             answer |= {
-                "counting": False,
                 "age_ms": round(rollup.age_s(time.monotonic()) * 1000),
-                "starts": [each.start for each in rollup.value],
-                **{
-                    status: [getattr(each.counts, status) for each in rollup.value]
-                    for status in _STATUSES
-                },
+                "step": bars.step_ms,
+                "starts": bars.starts,
+                **{status: list(counts) for status, counts in bars.counts.items()},
             }
         return JSONResponse(answer)
 

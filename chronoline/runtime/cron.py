@@ -148,7 +148,7 @@ def _fields_of(text: str) -> list[str]:
     if len(fields) == _SHORT:
         fields.insert(0, "0")
     if len(fields) != _SHORT + 1:
-        raise InvalidInput(f"cron {text!r} has {len(fields)} fields, not 5 or 6: {_EXAMPLE}")
+        raise InvalidInput(f"cron {text!r} needs 5 or 6 fields, not {len(fields)}: {_EXAMPLE}")
     begin = datetime(2000, 1, 1)
     for name, place in zip(_FIELDS, range(_SHORT + 1), strict=True):
         alone = [*("*" for _ in fields)]

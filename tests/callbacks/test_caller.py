@@ -113,6 +113,22 @@ def test_silent_server_times_out() -> None:
     run_scene(scene)
 
 
+def test_answer_is_read_after_this_process_stood_still() -> None:
+    async def scene() -> None:
+        loop = asyncio.get_running_loop()
+        time = loop.time
+
+        async def handle(_: web.BaseRequest) -> web.Response:
+            loop.time = lambda: time() + 30  # type: ignore[method-assign]
+            return web.Response()
+
+        async with serving(handle) as port, Caller(AddressGuard(LOOPBACK)) as caller:
+            answer = await caller.post(f"http://127.0.0.1:{port}/", b"", {})
+        assert answer.verdict is Verdict.succeeded
+
+    run_scene(scene)
+
+
 def test_an_answer_that_never_ends_counts_by_its_status() -> None:
     async def scene() -> None:
         done = asyncio.Event()

@@ -558,6 +558,25 @@ def test_silent_broker_is_reconnected() -> None:
     asyncio.run(play())
 
 
+def test_outage_is_logged_once_with_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    def told(words: str) -> int:
+        return sum(words in each for each in caplog.messages)
+
+    async def play() -> None:
+        async with FakeBroker() as broker, broker.client() as client:
+            await client.send("t")
+            broker.answer_hello = pb.Failure(code="unavailable", message="no", kind="try_again")
+            broker.streams[0].end()
+            await until(lambda: len(broker.hellos) > 4)
+            assert told("connection is lost") == 1
+            broker.answer_hello = None
+            await client.send("t")
+            assert told("connected again") == 1
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(play())
+
+
 def test_unknown_reply_is_ignored() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:

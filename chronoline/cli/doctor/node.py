@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chronoline.cli.doctor.checks import REACH, Check, Diagnosis, ok, problem, warning
-from chronoline.cli.doctor.machine import check_disk, check_extra
+from chronoline.cli.doctor.machine import check_disk, check_extras
 from chronoline.cli.doctor.store import check_store
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import CoordinationUnavailable, InvalidInput
@@ -78,10 +78,9 @@ def check_settings(settings: NodeSettings) -> Diagnosis:
         needed["jwt"] = "jwt.keys is set"
     if settings.traces is not None:
         needed["otel"] = "traces is set"
-    for extra, why in needed.items():
-        found = check_extra(extra, why)
-        if found.state != "ok":
-            return found
+    found = check_extras(needed)
+    if found.state != "ok":
+        return found
     doubts = list(_contradictions(settings))
     if doubts:
         words, remedy = doubts[0]

@@ -5,7 +5,8 @@ import { Frame, compact, element, legend, linearTicks, showNumber, showTime } fr
 const STATUSES = ["available", "processing", "waiting"];
 const LAST = Date.UTC(9999, 11, 31);
 const SHORTEST_MS = 100;
-const AGAIN_MS = 700;
+const AGAIN_MS = 300;
+const OLD_MS = 2000;
 
 export class Forecast {
   constructor(section) {
@@ -131,7 +132,7 @@ export class Forecast {
 
   place(event) {
     if (!this.data) return null;
-    const place = Math.floor((this.at(event) - this.data.from) / this.data.step);
+    const place = Math.floor((this.at(event) - this.data.starts[0]) / this.data.step);
     return place >= 0 && place < this.data.starts.length ? place : null;
   }
 
@@ -162,7 +163,9 @@ export class Forecast {
       if (!answer.ok) throw new Error(String(answer.status));
       found = await answer.json();
     } catch (error) {
-      if (asked === this.asked) this.age.textContent = "The forecast could not be read.";
+      if (asked !== this.asked) return;
+      this.age.textContent = "The forecast could not be read.";
+      this.soon = setTimeout(() => this.again(), OLD_MS);
       return;
     }
     if (asked !== this.asked) return;
@@ -172,11 +175,19 @@ export class Forecast {
       return;
     }
     this.data = found;
-    this.age.textContent = found.age_ms > 2000 ? `Counted ${Math.round(found.age_ms / 1000)} s ago.` : "";
+    const isOld = found.age_ms > OLD_MS;
+    this.age.textContent = isOld ? `Counted ${Math.round(found.age_ms / 1000)} s ago.` : "";
+    if (isOld) this.soon = setTimeout(() => this.again(), OLD_MS);
     this.host.dataset.loaded = `${found.from}-${found.to}`;
     this.fill();
     this.frame.redraw();
     this.widen();
+  }
+
+  // The node may be counting anew.
+  again() {
+    if (document.hidden) this.soon = setTimeout(() => this.again(), OLD_MS);
+    else this.load();
   }
 
   fill() {
