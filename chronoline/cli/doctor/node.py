@@ -36,7 +36,7 @@ _OWN_PARTS = 3.0
 def node_checks(settings: NodeSettings) -> Iterator[Check]:
     """The checks that these settings ask for."""
     yield Check("settings", lambda: check_settings(settings))
-    yield Check("data folder", lambda: check_disk(settings.data, "the node's folder"))
+    yield Check("data folder", lambda: check_folder(settings))
     yield Check("descriptors", lambda: check_descriptors(settings))
     yield Check("addresses", lambda: check_addresses(settings))
     yield Check("access", lambda: check_access(settings))
@@ -62,6 +62,13 @@ def store_checks(url: str, *, clock_bound_ms: int) -> Iterator[Check]:
         folder = Path(sqlite_path(url)).parent
         yield Check("disk of the store", lambda: check_disk(folder, "the store", holds_sqlite=True))
     yield Check("store", lambda: check_store(url, clock_bound_ms=clock_bound_ms))
+
+
+def check_folder(settings: NodeSettings) -> Diagnosis:
+    """Checks the folder of a node. A broker on PostgreSQL only reads tokens there, as from a Secret."""
+    if settings.has_timers or scheme_of(settings.store) not in POSTGRES:
+        return check_disk(settings.data, "the node's folder")
+    return ok(f"only tokens are read in {str(settings.data)!r}")
 
 
 # Settings
