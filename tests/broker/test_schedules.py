@@ -230,7 +230,7 @@ def test_what_is_made_up_for_delays_no_other_schedule() -> None:
 
             def after(name: str, _: Any) -> None:
                 if name == "step_schedules" and clock.ahead_ms < 6 * HOUR_MS + jumps * 25_000:
-                    clock.ahead_ms += 25_000  # as if each step took so long
+                    clock.ahead_ms += 25_000  # as if each step took that time
 
             at.calls.after = after
             await until(lambda: _is_caught_up(at, "back"))
