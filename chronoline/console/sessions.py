@@ -69,7 +69,7 @@ class BrowserSession:
         return f"{text}.{_mac(self.form_secret.encode(), text)}"
 
     def read_notes(self, cookie: str) -> None:
-        """Takes the notes of a cookie, if this session made it. Not for one whose secret everyone can make."""
+        """Takes the notes of a cookie, if it was made with the secret of this session."""
         text, _, mac = cookie.partition(".")
         if text and hmac.compare_digest(
             _mac(self.form_secret.encode(), text).encode(), mac.encode()

@@ -306,9 +306,7 @@ def test_overview_counts_dead_letters(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_log_is_shown_down_to_its_events(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_log_is_shown_down_to_its_events(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "chronoline.audit")
     place = str(tmp_path / "log")
 
