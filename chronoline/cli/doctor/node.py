@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from chronoline.cli.doctor.checks import REACH, Check, Diagnosis, ok, problem, warning
 from chronoline.cli.doctor.machine import check_disk, check_extras
 from chronoline.cli.doctor.store import check_store
+from chronoline.cli.output import count_of
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import CoordinationUnavailable, InvalidInput
 from chronoline.runtime.certificates import valid_spans
@@ -216,7 +217,7 @@ def check_access(settings: NodeSettings) -> Diagnosis:
             f"{len(expired)} of {len(records)} tokens have expired, such as {expired[0]!r}",
             f"remove it, if nobody waits for it: `chronoline token revoke {expired[0]}`",
         )
-    return ok(f"{len(records)} tokens, none expires within {_SOON.days} days")
+    return ok(f"{count_of(len(records), 'token')}, none expires within {_SOON.days} days")
 
 
 def _without_tokens(settings: NodeSettings, door: Door) -> str:
