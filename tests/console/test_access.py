@@ -120,7 +120,7 @@ def test_stranger_learns_nothing_of_the_node(tmp_path: Path) -> None:
                 host = visitor.http.base_url.netloc
                 shown = [f"{cookie_name(kind, host)}={value}" for kind, value in cookies]
                 page = await visitor.http.get(
-                    "/console/sign-in", headers={"cookie": "; ".join(shown).encode("latin-1")}
+                    "/console/sign-in", headers={b"cookie": "; ".join(shown).encode("latin-1")}
                 )
                 assert page.status_code == 200
                 for word in ("a forged note", "vanished", served.node.parts.version):
