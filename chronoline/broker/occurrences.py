@@ -38,6 +38,7 @@ from chronoline.core.quotas import QuotaRefusal
 from chronoline.core.schedule import (
     AHEAD_MS,
     MISSED_AFTER_MS,
+    CatchUpRule,
     Plan,
     Schedule,
     occurrence,
@@ -365,7 +366,8 @@ class Occurrences(AsyncService):
         steps: list[_Planned] = []
         held: list[Schedule] = []
         left, left_bytes = _MOST_OCCURRENCES, _MOST_BYTES
-        for schedule in found:
+        # One that makes up for many uses the step up: the others come before it.
+        for schedule in sorted(found, key=lambda each: _makes_up_for_all(each, now_ms)):
             assert schedule.next_ms is not None
             if (schedule.topic_uid, schedule.producer_group) in holds:
                 held.append(schedule)
@@ -412,6 +414,11 @@ def _held_by(refusal: QuotaRefusal, topic: str, group: str) -> _Hold:
         time.monotonic() + wait_s,
         f"it waits for a quota of producer group {group!r} on topic {topic!r}: {refusal.reason}",
     )
+
+
+def _makes_up_for_all(schedule: Schedule, now_ms: int) -> bool:
+    is_late = schedule.next_ms is not None and schedule.next_ms < now_ms - MISSED_AFTER_MS
+    return is_late and schedule.catch_up is CatchUpRule.ALL
 
 
 def _planned(schedule: Schedule, now_ms: int, until_ms: int, most: int) -> Plan:
