@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]  # it has no types
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 
 from chronoline.broker.degradation import Degradation, DegradationType
 from chronoline.log.log import Log
@@ -268,6 +268,23 @@ def test_degraded_node_says_why(node: Beside, page: Page) -> None:
     expect(page.locator("#problems")).to_contain_text("the broker b2 vanished")
     found.clear()
     expect(page.locator("#problems p")).to_have_count(0)
+
+
+def test_page_follows_again_after_an_answer_without_a_stream(node: Beside, page: Page) -> None:
+    """A node that starts, or a load balancer without one, answers with an error."""
+    refusals = iter([503, 429])
+
+    def answer(route: Route) -> None:
+        if (status := next(refusals, None)) is None:
+            route.continue_()
+        else:
+            route.fulfill(status=status)
+
+    page.route("**/console/live", answer)
+    page.goto(f"{node.console}/")
+    expect(page.locator("#offline")).to_be_visible()
+    expect(page.locator("#offline")).to_be_hidden(timeout=30_000)
+    assert next(refusals, None) is None
 
 
 def test_page_says_when_the_node_is_gone(node: Beside, context: BrowserContext, page: Page) -> None:
