@@ -23,7 +23,7 @@ _PAGES = (
     "/topics/orders/messages",
     "/topics/orders/messages/u1",
     "/topics/orders/messages/dead1",
-    "/topics/orders/messages/send",
+    "/topics/orders/send",
     "/topics/orders/messages/u1/reschedule",
     "/topics/orders/messages/u1/cancel",
     "/topics/orders/pause",
