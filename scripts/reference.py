@@ -199,7 +199,9 @@ def metrics() -> Iterator[str]:
         "The metrics of nodes have the label `cluster` and the tags of the settings. Where one is not of a",
         "topic, `topic` is empty. As soon as a node has a token, `/metrics` asks for one with",
         "[the right](../security.md#rights) `observe`. Messages in the store are counted at most every ten",
-        "seconds. The metrics of a deleted topic end within five seconds.",
+        "seconds. The metrics of a deleted topic end within five seconds. The type says how to read a",
+        "metric, not the end of its name: counters of the broker end in `_count` or `_errors`, too, and two",
+        "gauges in `_total`.",
         "",
     )
     columns = ("name", "type", "labels", "")

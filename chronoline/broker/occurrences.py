@@ -12,7 +12,7 @@ after the other, in the order of their names.
 Failure: what cannot be done now is tried again after a second, what cannot be read in the next round, and
 the others go on. A broker that dies leaves either the whole step or nothing of it. If all brokers are away
 for longer than the occurrences reach ahead, the catch-up of each schedule says what becomes of those that
-were missed.
+were missed. However many are made up for, a round begins with the schedules that are in time.
 
 Quotas: occurrences are creates of their producer group. Where its quota leaves no room, the schedules of this
 group and topic keep their state and are passed over, for a second or more; `held_back` has the reason.
@@ -35,7 +35,15 @@ from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.topics import Topics
 from chronoline.core.errors import ChronolineError, OutcomeUnknown, RowsLocked, TopicNotFound
 from chronoline.core.quotas import QuotaRefusal
-from chronoline.core.schedule import AHEAD_MS, Plan, Schedule, occurrence, plan
+from chronoline.core.schedule import (
+    AHEAD_MS,
+    MISSED_AFTER_MS,
+    CatchUpRule,
+    Plan,
+    Schedule,
+    occurrence,
+    plan,
+)
 from chronoline.runtime.alarm import Alarm
 from chronoline.runtime.bounded_cache import BoundedCache
 from chronoline.runtime.cron import readable_times
@@ -131,6 +139,8 @@ class Occurrences(AsyncService):
         self._quotas = quotas
         self._turn = turn
         self._holds: dict[Owner, _Hold] = {}
+        self._is_behind = False
+        """The last round left occurrences that are to be made up for."""
         self._alarm = Alarm()
         self._begun_s = 0.0
         self._round_s = 0.0
@@ -195,27 +205,19 @@ class Occurrences(AsyncService):
         return min([wait_s, *(max(0.0, each.until_s - now_s) for each in self._holds.values())])
 
     async def _create_until(self, until_ms: int) -> float:
-        again, place = False, None
-        while True:
-            begun_s = time.monotonic()
-            page = await self._access.call(
-                "due_schedules",
-                partial(self._plan, until_ms=until_ms, after=place, holds=self._holds.copy()),
-            )
-            for schedule in page.held:
-                self._tell_held(schedule, self._holds[schedule.topic_uid, schedule.producer_group])
-            if page.planned:
-                again |= not await self._step(page.planned)
-            if page.last is None and not page.is_cut:
-                break
-            urgent = page.is_urgent(self._access.clock.now_ms())
-            rests = _URGENT_REST if urgent else _REST
-            await asyncio.sleep(rests * (time.monotonic() - begun_s))
-            if page.is_cut:
+        missed_ms = until_ms - AHEAD_MS - MISSED_AFTER_MS
+        was_behind, self._is_behind = self._is_behind, False
+        # While others catch up, those in time have a round half as far ahead: fewer and larger steps.
+        in_time_ms = until_ms - AHEAD_MS // 2 if was_behind else until_ms
+        again = False
+        for after, before_ms in ((SchedulePlace(missed_ms, ""), in_time_ms), (None, missed_ms - 1)):
+            done, is_cut = await self._create_behind(after, before_ms, until_ms)
+            again |= not done
+            if is_cut:
+                self._is_behind = after is None
                 return _RETRY_S if again else 0.0
-            place = page.last
-        if again:
-            return _RETRY_S
+        if again or was_behind:
+            return _RETRY_S if again else 0.0
         next_ms = await self._access.call(
             "next_schedule", lambda store: store.next_schedule_ms(until_ms)
         )
@@ -223,6 +225,36 @@ class Occurrences(AsyncService):
             return _RESCAN_S
         wait_ms = next_ms - AHEAD_MS // 2 - self._access.clock.now_ms()
         return max(0, wait_ms) / 1000 + _TURN_S * min(self._turn(), _MOST_TURNS)
+
+    async def _create_behind(
+        self, after: SchedulePlace | None, before_ms: int, until_ms: int
+    ) -> tuple[bool, bool]:
+        """Serves the schedules from a place to a moment: whether all steps were made, and if it was cut."""
+        done = True
+        while True:
+            begun_s = time.monotonic()
+            page = await self._access.call(
+                "due_schedules",
+                partial(
+                    self._plan,
+                    after=after,
+                    before_ms=before_ms,
+                    until_ms=until_ms,
+                    holds=self._holds.copy(),
+                ),
+            )
+            for schedule in page.held:
+                self._tell_held(schedule, self._holds[schedule.topic_uid, schedule.producer_group])
+            if page.planned:
+                done &= await self._step(page.planned)
+            if page.last is None and not page.is_cut:
+                return done, False
+            urgent = page.is_urgent(self._access.clock.now_ms())
+            rests = _URGENT_REST if urgent else _REST
+            await asyncio.sleep(rests * (time.monotonic() - begun_s))
+            if page.is_cut:
+                return done, True
+            after = page.last
 
     async def _step(self, planned: Sequence[_Planned]) -> bool:
         """Makes steps, as far as quotas admit them. False if some of them should be tried again soon."""
@@ -324,16 +356,18 @@ class Occurrences(AsyncService):
         self,
         store: Store,
         *,
-        until_ms: int,
         after: SchedulePlace | None,
+        before_ms: int,
+        until_ms: int,
         holds: Collection[Owner],
     ) -> _Page:
-        found = store.due_schedules(until_ms, after=after, limit=_PAGE)
+        found = store.due_schedules(before_ms, after=after, limit=_PAGE)
         now_ms = self._access.clock.now_ms()
         steps: list[_Planned] = []
         held: list[Schedule] = []
         left, left_bytes = _MOST_OCCURRENCES, _MOST_BYTES
-        for schedule in found:
+        # One that makes up for many uses the step up: the others come before it.
+        for schedule in sorted(found, key=lambda each: _makes_up_for_all(each, now_ms)):
             assert schedule.next_ms is not None
             if (schedule.topic_uid, schedule.producer_group) in holds:
                 held.append(schedule)
@@ -380,6 +414,11 @@ def _held_by(refusal: QuotaRefusal, topic: str, group: str) -> _Hold:
         time.monotonic() + wait_s,
         f"it waits for a quota of producer group {group!r} on topic {topic!r}: {refusal.reason}",
     )
+
+
+def _makes_up_for_all(schedule: Schedule, now_ms: int) -> bool:
+    is_late = schedule.next_ms is not None and schedule.next_ms < now_ms - MISSED_AFTER_MS
+    return is_late and schedule.catch_up is CatchUpRule.ALL
 
 
 def _planned(schedule: Schedule, now_ms: int, until_ms: int, most: int) -> Plan:

@@ -135,6 +135,8 @@ class Tokens:
     def _add_alone(self, name: str, rights: Rights, expires_ms: int | None, **opens: str) -> None:
         if problem := name_problem("the name of a token", name):
             raise InvalidInput(problem)
+        if not name.isprintable():  # it stands in logs, and in lines for people
+            raise InvalidInput("the name of a token contains a character that cannot be printed")
         now_ms = self._now_ms()
         if expires_ms is not None and expires_ms <= now_ms:
             raise InvalidInput("the end of the token is in the past; nothing was changed")

@@ -87,7 +87,8 @@ def duration(text: str, what: str) -> timedelta:
 
 
 Body = Annotated[
-    str | None, typer.Option(metavar="TEXT|-", help="The body, or - to read it from stdin.")
+    str | None,
+    typer.Option(metavar="TEXT|-", help="The body, or - to read it from stdin; by default empty."),
 ]
 MessageKey = Annotated[str | None, typer.Option(metavar="KEY", help="A key, which consumers get.")]
 MessageHeaders = Annotated[

@@ -202,9 +202,11 @@ class Connection:
             return InvalidInput(f"the request is larger than the broker allows: {details}")
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return OutcomeUnknown(f"the broker at {self.address} did not answer in time")
-        kind = _NotReached if "failed to connect" in details.lower() else BrokerUnavailable
+        is_reached = not re.search("failed to connect|errors resolving", details, re.IGNORECASE)
+        kind = BrokerUnavailable if is_reached else _NotReached
         if hint := _hint(details, self._access.tls):
-            return kind(f"the broker at {self.address} {hint}: {_cause(details)}")
+            cause = f": {_cause(details)}" if "CERTIFICATE" in details else ""
+            return kind(f"the broker at {self.address} {hint}{cause}")
         return kind(
             f"no broker answers at {self.address}; start one with `chronoline up`, or name another by "
             f"{ADDRESS_VARIABLE} (--address): {_cause(details)}"
@@ -228,6 +230,8 @@ class Connection:
 
 def _cause(details: str) -> str:
     """The words of gRPC without its own states: `Connection refused` of a dozen words around it."""
+    if details.startswith("errors resolving"):
+        return details.rpartition(": ")[2].rstrip("]")
     words = details.rpartition("last error: ")[2]
     return re.sub(r"^[A-Z_]+: (ipv[46]|unix):\S+: (Failed to connect to remote host: )?", "", words)
 

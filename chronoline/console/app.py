@@ -197,7 +197,8 @@ class _Frame:
         session = sessions.find(cookies.session) if self._context.door.asks else None
         if session is None:
             session = sessions.stranger(cookies.session, is_let_in=not is_nobody(request))
-        session.read_notes(cookies.notes)
+        if not is_nobody(request):
+            session.read_notes(cookies.notes)
         return session
 
 

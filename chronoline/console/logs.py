@@ -21,6 +21,7 @@ from chronoline.core.errors import ChronolineError
 from chronoline.core.rights import RightKind
 from chronoline.log.log import Log
 from chronoline.log.place import open_log
+from chronoline.runtime import audit
 from chronoline.runtime.store_url import without_password
 
 _PEEK = 20
@@ -62,7 +63,7 @@ class LogPages:
         return [
             Route("/logs", self._list),
             Route(one, self._show),
-            Route(f"{one}/{{partition:int}}", self._peek),
+            Route(f"{one}/{{partition:int}}", self.peek_events),
         ]
 
     async def stop(self) -> None:
@@ -99,12 +100,13 @@ class LogPages:
             now_s=time.monotonic(),
         )
 
-    async def _peek(self, request: Request) -> Response:
+    async def peek_events(self, request: Request) -> Response:
         """Events may hold anything, so an administrator alone reads them."""
         principal_of(request).check(RightKind.ADMINISTER)
         number, topic = request.path_params["log"], path_name(request, "topic")
         partition = request.path_params["partition"]
         shown = self._shown(number)
+        audit.note(topic, log=shown.name, partition=partition)
         before = whole_parameter(request, "before", 0, least=0) or None
         events = await _ask(shown, lambda log: _events(log, topic, partition, before))
         return self._pages.page(

@@ -62,9 +62,10 @@ class MessagePages:
         every, one = "/topics/{topic}/messages", "/topics/{topic}/messages/{id}"
         return [
             Route(every, self._list),
-            Route(f"{every}/find", self._find),
-            Route(f"{every}/send", self._send_page),
-            Route(f"{every}/send", self.send_message, methods=["POST"]),
+            # Not below the messages: a message may have any id.
+            Route("/topics/{topic}/find", self._find),
+            Route("/topics/{topic}/send", self._send_page),
+            Route("/topics/{topic}/send", self.send_message, methods=["POST"]),
             Route(one, self._show),
             Route(f"{one}/reschedule", self._reschedule_page),
             Route(f"{one}/reschedule", self.reschedule_message, methods=["POST"]),
@@ -211,7 +212,8 @@ class MessagePages:
             request,
             send,
             done=f"The message {message_id!r} was sent to {topic.name!r}.",
-            then=message_path(topic, message_id) if message_id else topic_path(topic),
+            then=message_path(topic, message_id),
+            if_not=f"{topic_path(topic)}/send",
         )
 
     def _when(self, form: Mapping[str, str]) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from chronoline.broker.cluster_info import BrokerInfo, cluster_info
 from chronoline.broker.http.auth import ASK_AGAIN, NOBODY
@@ -81,12 +82,13 @@ class OverviewPages:
         """Server-sent events: one sample of the traffic a second, and the problems of the node."""
         if self._streams >= _MOST_STREAMS:
             raise TooMuch(f"{self._streams} open pages follow this node already")
-        return StreamingResponse(
-            self._events(request.scope[ASK_AGAIN]), media_type="text/event-stream"
-        )
+        self._streams += 1
+        return _EventStream(self._events(request.scope[ASK_AGAIN]), self._ended)
+
+    def _ended(self) -> None:
+        self._streams -= 1
 
     async def _events(self, ask: Callable[[], Principal]) -> AsyncIterator[str]:
-        self._streams += 1
         try:
             yield "retry: 2000\n\n"
             while (sample := await self._context.traffic.wait()) is not None:
@@ -99,8 +101,6 @@ class OverviewPages:
                 yield f"data: {json.dumps(self._event(sample, dead))}\n\n"
         except ChronolineError:
             pass  # whether it may go on is not known: the browser asks again
-        finally:
-            self._streams -= 1
 
     async def _dead_letters(self, principal: Principal) -> dict[str, int] | None:
         """The topics with dead letters, most of them first; None while they are not known."""
@@ -134,6 +134,20 @@ class OverviewPages:
                 for each in found
             ],
         }
+
+
+class _EventStream(StreamingResponse):
+    """Server-sent events that say when they end, also if the browser is gone before the first one."""
+
+    def __init__(self, events: AsyncIterator[str], ended: Callable[[], None]) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
 
 
 def _dead_letters_of(topics: Sequence[Topic], store: Store) -> dict[str, int]:

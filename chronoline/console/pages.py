@@ -124,7 +124,9 @@ class Pages:
             broker=self.context.parts.broker,
             version=self.context.parts.version,
             degraded=degradation.current,
-            noticed=degradation.notices,
+            # A visitor who has not signed in learns no more than by the route /readyz.
+            noticed=() if is_nobody(request) else degradation.notices,
+            is_stranger=is_nobody(request),
             path=request.url.path,
         )
         return HTMLResponse(text, status_code=status)

@@ -69,9 +69,11 @@ class BrowserSession:
         return f"{text}.{_mac(self.form_secret.encode(), text)}"
 
     def read_notes(self, cookie: str) -> None:
-        """Takes the notes of a cookie, if this session made it."""
+        """Takes the notes of a cookie, if it was made with the secret of this session."""
         text, _, mac = cookie.partition(".")
-        if text and hmac.compare_digest(_mac(self.form_secret.encode(), text), mac):
+        if text and hmac.compare_digest(
+            _mac(self.form_secret.encode(), text).encode(), mac.encode()
+        ):
             self.notes = [(kind, words) for kind, words in json.loads(_to_bytes(text))]
 
 
@@ -113,7 +115,8 @@ class BrowserSessions:
         if opened is None:
             return None
         nonce, opened_s, authorization = opened
-        if nonce in self._ended or self._now_s() - opened_s >= _LASTS_S:
+        # Everyone can seal a cookie without a name; one without a token would make known secrets of forms.
+        if not authorization or nonce in self._ended or self._now_s() - opened_s >= _LASTS_S:
             return None
         return self._session(cookie, authorization)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import logging
 import os
 import socket
 import sys
-from collections.abc import Mapping
-from contextlib import AsyncExitStack, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, nullcontext
+from pathlib import Path
 
 from chronoline.broker.auth import Door
 from chronoline.core.errors import InvalidInput
@@ -21,6 +23,7 @@ from chronoline.node.trace_exporter import export_traces
 from chronoline.runtime.descriptors import raise_limit
 from chronoline.runtime.gc_tuning import search_seldom
 from chronoline.runtime.signals import stop_on_signal
+from chronoline.runtime.store_url import scheme_of, sqlite_path
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 
@@ -42,8 +45,29 @@ def run_node(settings: NodeSettings, *, quiet: bool = False, until_eof: bool = F
         if not loop.is_closed():
             loop.call_soon_threadsafe(stop.set)
 
-    with stop_on_signal(ask), opened as store, runner:
+    with stop_on_signal(ask), opened as store, _known_to_neighbours(settings), runner:
         runner.run(_serve(settings, store, door, stop, quiet=quiet, until_eof=until_eof))
+
+
+@contextmanager
+def _known_to_neighbours(settings: NodeSettings) -> Iterator[None]:
+    """Warns if another node uses the SQLite store. Both serve its messages, each to its own consumers."""
+    if not settings.has_broker or scheme_of(settings.store) != "sqlite":
+        yield
+        return
+    path = Path(sqlite_path(settings.store))
+    with path.with_name(f"{path.name}.lock").open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logger.warning(
+                "another node uses %s too, and its consumers get a part of the messages; stop one of the "
+                "two, or name another folder by --data",
+                path,
+                extra={"action": "shared_store"},
+            )
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
 
 
 async def _serve(

@@ -51,7 +51,7 @@ class Scene:
         client: AsyncClient,
         clock: MovableClock,
     ) -> None:
-        self._calls = store
+        self.calls = store
         self.clock = clock
         self.store = inner
         self.node = node
@@ -65,7 +65,7 @@ class Scene:
             if name == "next_schedule_ms":  # the end of a round
                 loop.call_soon_threadsafe(rounds.put_nowait, None)
 
-        self._calls.after = after
+        self.calls.after = after
         answer = await change()
         await asyncio.wait_for(rounds.get(), 60)
         return answer
@@ -211,6 +211,41 @@ def test_after_an_outage_catch_up_decides(catch_up: str, made: int) -> None:
             shown = await at.client.schedule("s")
             assert shown.next is not None
             assert 0 < to_ms(shown.next) - clock.now_ms() <= 600_000
+
+    asyncio.run(play())
+
+
+def test_what_is_made_up_for_delays_no_other_schedule() -> None:
+    jumps = 6
+
+    async def play() -> None:
+        store, clock = MemoryStore(), MovableClock()
+        async with scene(store, clock) as at:
+            await at.client.create_topic("other")
+            await at.client.create_topic("third")
+            create = at.client.create_schedule
+            await at.after_round(lambda: create("back", "t", every=1, catch_up="all"))
+            await at.after_round(lambda: create("fine", "other", every=10, catch_up="none"))
+            await create("hourly", "third", every=3_600)
+        clock.ahead_ms = 5 * HOUR_MS
+        begun_ms = clock.now_ms()
+        async with scene(store, clock) as at:
+
+            def after(name: str, _: Any) -> None:
+                if name == "step_schedules" and clock.ahead_ms < 5 * HOUR_MS + jumps * 25_000:
+                    clock.ahead_ms += 25_000  # as if each step took that time
+
+            at.calls.after = after
+            await until(lambda: _is_caught_up(at, "back"))
+            times = seconds_of(await at.waiting("other"))
+            late = [each for each in times if each > times[0] + 3 * HOUR_MS // 1000]
+            assert late == list(range(late[0], late[-1] + 1, 10)), "none is missed since the outage"
+            assert late[-1] - late[0] >= jumps * 25
+            uid = (await at.client.topic("third")).uid
+            made = at.store.lookup(uid, await at.waiting("third"))
+            assert min(each.version for each in made.values()) < begun_ms + 25_000, (
+                "it does not wait for those that catch up"
+            )
 
     asyncio.run(play())
 

@@ -73,3 +73,9 @@ def test_damaged_file_is_refused_with_a_hint(tmp_path: Path, stored: str) -> Non
     path.write_text(stored)
     with pytest.raises(InvalidInput, match=r"tokens.json.* cannot be read.*chronoline token"):
         Tokens(path).names()
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "a\x1b[2J", "\0"])
+def test_name_of_a_token_can_be_printed(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInput, match="the name of a token"):
+        Tokens(tmp_path / "tokens.json").create(name)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import grpc
 import pytest
@@ -29,6 +30,7 @@ from chronoline.stores.memory import MemoryStore
 from chronoline.testing.broker import LocalBroker
 from chronoline.wire.codes import FAILURE_KEY, STATUS, failure_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
+from tests.broker.http.served import serving
 from tests.broker.nodes import running
 
 Answer = Callable[[str, Any], Awaitable[Any]]
@@ -49,6 +51,24 @@ def test_broker_never_reached_fails_at_once(chronoline_store: MemoryStore) -> No
         address = broker.address
     with Client(address) as client, pytest.raises(BrokerUnavailable, match="`chronoline up`"):
         client.topics()
+
+
+def test_change_at_a_name_that_does_not_exist_is_not_done() -> None:
+    with (
+        Client("nobody.invalid:7400") as client,
+        pytest.raises(BrokerUnavailable, match=r"no broker answers at nobody\.invalid") as caught,
+    ):
+        client.create_topic("t")
+    assert "[field" not in str(caught.value)
+
+
+def test_address_of_http_is_named_as_such(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served, AsyncClient(urlsplit(served.url).netloc) as client:
+            with pytest.raises(BrokerUnavailable, match=r"not that of HTTP$"):
+                await client.create_topic("t")
+
+    asyncio.run(play())
 
 
 def test_recreated_topic_is_found_by_its_name(chronoline_broker: str) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
 
 from chronoline.broker.auth import Door
+from chronoline.broker.degradation import Degradation, DegradationType
 from chronoline.broker.tokens import Tokens
+from chronoline.console.sessions import BrowserSessions, cookie_name
 from chronoline.core.rights import Rights
 from tests.broker.http.served import serving
 from tests.console.visitor import SECRET, Visitor, visiting
@@ -101,6 +104,32 @@ def test_revoked_token_ends_its_session(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_stranger_learns_nothing_of_the_node(tmp_path: Path) -> None:
+    """Neither its version and what is wrong with it, nor notes that anyone could have made."""
+
+    async def play() -> None:
+        door, tokens = _door(tmp_path, ops="administer")
+        async with visiting(tmp_path, door=door) as (served, visitor):
+            assert served.node.parts is not None
+            lost = Degradation(DegradationType.PEERS, "the broker b2 vanished", "a broker vanished")
+            served.node.parts.degradation.watch(lambda: (lost,))
+            stranger = BrowserSessions(time.time, lambda _: "").stranger(is_let_in=False)
+            stranger.notes.append(("done", "a forged note"))
+            for notes in (stranger.notes_cookie(), "a.\xe4"):
+                cookies = (("session", stranger.cookie), ("notes", notes))
+                host = visitor.http.base_url.netloc
+                shown = [f"{cookie_name(kind, host)}={value}" for kind, value in cookies]
+                page = await visitor.http.get(
+                    "/console/sign-in", headers={b"cookie": "; ".join(shown).encode("latin-1")}
+                )
+                assert page.status_code == 200
+                for word in ("a forged note", "vanished", served.node.parts.version):
+                    assert word not in page.text
+            assert "vanished" in await _sign_in(visitor, tokens["ops"])
+
+    asyncio.run(play())
+
+
 def test_session_goes_on_at_any_node_until_its_token_is_revoked(tmp_path: Path) -> None:
     """Behind one address: each request goes to the other node, as a load balancer may have it."""
 
@@ -119,8 +148,8 @@ def test_session_goes_on_at_any_node_until_its_token_is_revoked(tmp_path: Path) 
             await browser.get("/sign-in")
             assert "Lateness" in await browser.post("/sign-in", token=token)
             sent = {"id": "u1", "when": "+1h", "group": "shop"}
-            await browser.get("/topics/orders/messages/send")
-            assert "was sent" in await browser.post("/topics/orders/messages/send", **sent)
+            await browser.get("/topics/orders/send")
+            assert "was sent" in await browser.post("/topics/orders/send", **sent)
             await browser.get("/topics/orders/messages/u1/cancel")
             assert "was cancelled" in await browser.post("/topics/orders/messages/u1/cancel")
             assert "was cancelled" not in await browser.get("/topics/orders")

@@ -94,16 +94,14 @@ def test_message_is_sent_rescheduled_and_cancelled(tmp_path: Path) -> None:
         async with visiting(tmp_path) as (served, visitor):
             assert "was created" in await visitor.submit("/topics", name="orders")
             sent = await visitor.submit(
-                "/topics/orders/messages/send", id="u/1", when="+1h", body="hello", group="shop"
+                "/topics/orders/send", id="u/1", when="+1h", body="hello", group="shop"
             )
             assert "was sent" in sent
             assert "hello" in sent
             message = (await served.http.get("/v1/topics/orders/messages/u%2F1")).json()
             assert (message["producer_group"], message["status"]) == ("shop", "waiting")
 
-            again = await visitor.submit(
-                "/topics/orders/messages/send", id="u/1", when="+1h", group="shop"
-            )
+            again = await visitor.submit("/topics/orders/send", id="u/1", when="+1h", group="shop")
             assert "Refused" in again
 
             moved = await visitor.submit(
@@ -122,6 +120,10 @@ def test_message_is_sent_rescheduled_and_cancelled(tmp_path: Path) -> None:
             assert "cancelled" in gone
             assert "then the id is free" in gone
             await visitor.get("/topics/orders/messages/nothing", 404)
+
+            for word in ("send", "find"):
+                await visitor.submit("/topics/orders/send", id=word, when="+1h", body=f"I {word}")
+                assert f"I {word}" in await visitor.get(f"/topics/orders/messages/{word}")
 
     asyncio.run(play())
 
@@ -305,7 +307,8 @@ def test_overview_counts_dead_letters(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_log_is_shown_down_to_its_events(tmp_path: Path) -> None:
+def test_log_is_shown_down_to_its_events(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "chronoline.audit")
     place = str(tmp_path / "log")
 
     async def play() -> None:
@@ -313,6 +316,7 @@ def test_log_is_shown_down_to_its_events(tmp_path: Path) -> None:
             log.create_topic("orders", partitions=2)
             log.append("orders", value=b'{"n": 1}', key=b"k", partition=1)
             log.append("orders", value=b"<b>two</b>", partition=1)
+            log.append("orders", value=b"x" * 70_000, partition=0)
             list(log.read("orders", group="billing", follow=False, limit=1))
         async with visiting(tmp_path, console={"logs": [place]}) as (_, visitor):
             assert "orders" in await visitor.get("/logs")
@@ -321,6 +325,9 @@ def test_log_is_shown_down_to_its_events(tmp_path: Path) -> None:
             events = await visitor.get("/logs/0/orders/1")
             assert "&lt;b&gt;two&lt;/b&gt;" in events
             assert events.index("two") < events.index("&#34;n&#34;: 1")
+            assert "70,000 bytes; the first 64 KiB" in await visitor.get("/logs/0/orders/0")
+            assert "70,000 bytes" not in events
+            assert "peek_events, topic 'orders'" in caplog.text
             earlier = await visitor.get("/logs/0/orders/1?before=1")
             assert "two" not in earlier
             await visitor.get("/logs/7/orders", 404)
@@ -391,6 +398,25 @@ def test_number_of_streams_is_bounded(tmp_path: Path, monkeypatch: pytest.Monkey
                 lines = stream.aiter_lines()
                 assert await anext(lines) == "retry: 2000"
                 assert "follow this node already" in await visitor.get("/live", 429)
+            await until(lambda: _follows(visitor))
+
+    asyncio.run(play())
+
+
+def test_streams_that_begin_at_once_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "_MOST_STREAMS", 1)
+
+    async def play() -> None:
+        async with visiting(tmp_path) as (_, visitor):
+            http = visitor.http
+            asked = [http.build_request("GET", "/console/live") for _ in range(40)]
+            answers = await asyncio.gather(*(http.send(each, stream=True) for each in asked))
+            for each in answers:
+                await each.aclose()
+            assert sorted({each.status_code for each in answers}) == [200, 429]
+            assert [each.status_code for each in answers].count(200) == 1
             await until(lambda: _follows(visitor))
 
     asyncio.run(play())

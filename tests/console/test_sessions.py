@@ -79,6 +79,13 @@ def test_changed_cookie_opens_nothing(nodes: Nodes) -> None:
     assert [each for each in wrong if nodes.one.find(each) is not None] == []
 
 
+def test_cookie_without_a_token_opens_nothing(nodes: Nodes) -> None:
+    """Everyone could make it, and would know the secret of its forms."""
+    empty = nodes.one.open(b"", "")
+    assert empty is not None
+    assert nodes.one.find(empty.cookie) is None
+
+
 def test_session_ends_after_twelve_hours(nodes: Nodes) -> None:
     cookie = _signed_in(nodes)
     nodes.clock[0] += 12 * 3600 - 1
@@ -143,7 +150,7 @@ def test_notes_of_another_session_are_not_shown(nodes: Nodes) -> None:
     other = nodes.one.stranger(is_let_in=False)
     other.notes.append(("done", "x"))
     session = nodes.one.stranger(is_let_in=False)
-    for wrong in ("", ".", "x.y", other.notes_cookie()):
+    for wrong in ("", ".", "x.y", "x.\xe4", other.notes_cookie()):
         session.read_notes(wrong)
         assert session.notes == []
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import grpc
 import pytest
 
 from chronoline.coordination.contract import Absent, Put, View
@@ -190,6 +194,35 @@ class InterruptedReads(EtcdCoordination):
             self.interruptions -= 1
             raise asyncio.CancelledError
         return await super().read(prefix)
+
+
+def test_errors_of_an_outage_are_freed_without_garbage_collection(
+    server: EtcdServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker collects seldom, and each error holds a call of gRPC."""
+    caplog.set_level(logging.ERROR)  # a captured record holds the error of a warning
+
+    async def scene() -> None:
+        async with at(server.address, "freed") as one, one.watch("") as watch:
+            session = await one.open_session(10_000)
+            await view_where(watch, lambda view: view.is_current)
+            gc.collect()
+            gc.disable()
+            await asyncio.to_thread(server.kill)
+            await view_where(watch, lambda view: not view.is_current)
+            for ask in (lambda: one.read(""), session.keep_alive):
+                with suppress(CoordinationUnavailable):
+                    await ask()
+            await asyncio.to_thread(server.start)
+            await view_where(watch, lambda view: view.is_current)
+            await session.keep_alive()
+            left = [each for each in gc.get_objects() if isinstance(each, grpc.aio.AioRpcError)]
+            assert left == []
+
+    try:
+        run_scene(scene)
+    finally:
+        gc.enable()
 
 
 def test_watch_survives_a_call_that_grpc_cancelled(server: EtcdServer) -> None:

@@ -119,7 +119,7 @@ def test_messages_that_are_allowed(fields: dict[str, Any]) -> None:
         ({"headers": (("a\0", b"1"),)}, "header name contains a NUL"),
         ({"headers": (("a", b""),) * 1_000}, "there are 1000 headers; at most 256"),
         ({"headers": (("a", b"x" * MAX_HEADER_BYTES),)}, "the headers have 65537 bytes"),
-        ({"expires": 1_000}, "expires 1000 is not after due 1000"),
+        ({"expires": 1_000}, "expires is not after due"),
         ({"expires": MAX_TIME_MS + 1}, "expires .* is not between"),
     ],
 )

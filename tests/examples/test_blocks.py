@@ -49,6 +49,7 @@ PLAYED: dict[tuple[str, str], str] = {
     ("docs/log.md", "python"): "tests/examples/test_examples.py",
     ("docs/sdk.md", "python"): "tests/client/test_guide.py",
     ("docs/testing.md", "python"): "tests/testing/test_guide.py",
+    ("docs/topics.md", "sh"): "tests/examples/test_guides.py",
 }
 """The test that plays all blocks of a language of a page."""
 

@@ -24,6 +24,7 @@ import pytest
 
 from chronoline import Worker
 from chronoline.client import Client
+from chronoline.log.log import Log
 from chronoline.pipe.settings import PipeSettings
 from chronoline.runtime.child_process import free_ports
 from chronoline.stores.memory import MemoryStore
@@ -70,6 +71,11 @@ class Player:
         self.names: dict[str, Any] = {"__name__": "__main__"}
         self.said = ""
         self._terminals: dict[str, subprocess.Popen[bytes]] = {}
+
+    def play_commands(self, page: Path, until: str | None = None) -> None:
+        for block in blocks(page, until):
+            if block.language == "sh":
+                self._sh(self._local(block.body))
 
     def play(self, page: Path, until: str | None = None) -> int:
         """Returns the number of checked lines of output."""
@@ -230,6 +236,23 @@ def test_first_timer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with with_places(tmp_path) as player:
         monkeypatch.setenv("CHRONOLINE_NODE_TIMERS", player.places["127.0.0.1:7253"])
         assert player.play(DOCS / "timers.md", until="## The interface") > 0
+
+
+def test_commands_for_topics(player: Player) -> None:
+    with Client(player.address, producer_group="shop") as client:
+        client.create_topic("reminders")
+        client.create_topic("reminders-copy")
+        client.send("reminders", b"hello", id="order-71", delay=1800)
+        player.play_commands(DOCS / "topics.md")
+        assert [each.name for each in client.topics()] == ["reminders", "reminders-copy"]
+        assert client.lookup("reminders", "order-71") is None
+
+
+def test_commands_for_logs(tmp_path: Path, player: Player) -> None:
+    player.play_commands(DOCS / "log.md", until="### Appending once")
+    with Log((tmp_path / "chronoline-log").as_uri()) as log:
+        topics = {each.name for each in log.topics()}
+    assert topics == {"orders", "copies", "fewer-partitions"}
 
 
 @pytest.mark.usefixtures("aws")

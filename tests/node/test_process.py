@@ -142,6 +142,15 @@ def test_node_serves_http(tmp_path: Path) -> None:
     assert 'network_broker_tcp_connections_total{cluster="c1",rack="r1"}' in text
 
 
+def test_second_node_on_a_store_is_warned_of_the_first(tmp_path: Path) -> None:
+    with (
+        up(tmp_path),
+        started(tmp_path, *FREE, "--log-format=json") as second,
+    ):
+        assert second.stderr
+        assert json.loads(second.stderr.readline())["action"] == "shared_store"
+
+
 # Refused starts
 
 

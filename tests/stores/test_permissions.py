@@ -80,7 +80,7 @@ METHODS: dict[str, Operation | None] = {
     "discard": Operation.DISCARD,
     # They hand out what the table's lines for leases allow already, or look without a body.
     **dict.fromkeys(("resume", "select", "lookup", "select_held", "select_owned")),
-    "count_owned": None,
+    **dict.fromkeys(("count_owned", "next_group")),
     **dict.fromkeys(("select_prefix", "select_between", "rows")),
     **dict.fromkeys(("next_ts", "next_times")),
     **dict.fromkeys(

@@ -19,12 +19,13 @@ from starlette.routing import BaseRoute, Match, Route
 
 from chronoline.broker.http.auth import OPEN_PATHS
 from chronoline.broker.http.problems import MEDIA_TYPE, Problem, problem_of
-from chronoline.core.errors import ChronolineError
+from chronoline.core.errors import ChronolineError, InvalidInput
 
 _SUMMARY = "Put a message on a timeline, get it back at its millisecond."
 _ABOUT = """Moments have a zone (RFC 3339) or are milliseconds since 1970, by the
 broker's clock. Every error is a problem (RFC 9457) whose `kind` says what it means: `refused`, `try_again` or
 `unknown`."""
+_OF_PROGRAMS = "/v1/"
 _PARTS_OF_A_TOPIC = 3
 """v1, topics, and a name; longer paths are about its messages."""
 _OF_TOPICS = (["pause"], ["resume"])
@@ -73,7 +74,7 @@ class JsonRoute(APIRoute):
     """A route that takes and answers JSON. Its answers leave out fields that are null.
 
     A body must have the JSON content type: a browser does not send such a body to another site without a
-    preflight request.
+    preflight request. Unknown parameters of a query are refused: a mistyped filter would match everything.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
@@ -81,8 +82,15 @@ class JsonRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
+        known = {each.alias for each in self.dependant.query_params}
 
         async def handle_json(request: Request) -> Response:
+            unknown = request.query_params.keys() - known
+            if unknown and self.path.startswith(_OF_PROGRAMS):
+                takes = ", ".join(sorted(known)) or "none"
+                raise InvalidInput(
+                    f"{min(unknown)!r:.100} is no parameter of this request; it takes: {takes}"
+                )
             if self.body_field is not None and not _says_json(request):
                 raise HTTPException(
                     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,

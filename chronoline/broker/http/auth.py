@@ -85,7 +85,7 @@ class RequestGuard:
         with audit.AuditedRequest(scope["path"], _address_of(scope)) as audited:
             await self._answer(scope, receive, send)
             # A page that asks for a token is answered before it has an endpoint of its own.
-            audited.act = getattr(scope.get("endpoint"), "__name__", audited.act)
+            audited.act = getattr(scope.get("route"), "name", audited.act)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])

@@ -30,6 +30,7 @@ from chronoline.broker.http.poller import Pollers
 from chronoline.broker.http.problems import ProblemResponse, problem_of
 from chronoline.broker.http.schedule_routes import ScheduleRoutes
 from chronoline.broker.http.topic_routes import TopicRoutes
+from chronoline.broker.http.transfer_routes import TransferRoutes
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.topics import TopicsByName
 from chronoline.core.errors import InvalidInput, TooMuch
@@ -142,6 +143,7 @@ class HttpEdge(AsyncService):
             [
                 edge.topic_routes.router(),
                 edge.operator_routes.router(),
+                TransferRoutes(parts, topics).router(),
                 edge.message_routes.router(),
                 ConsumerRoutes(parts, topics, self._pollers).router(),
                 edge.dead_letter_routes.router(),

@@ -10,7 +10,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import cache_from_source, find_spec
@@ -89,13 +89,21 @@ def check_installation() -> Diagnosis:
 
 def check_extra(extra: str, why: str) -> Diagnosis:
     """Checks that the libraries of an extra can be imported."""
-    missing = _missing(_PARTS[extra].split())
-    if missing:
+    return check_extras({extra: why})
+
+
+def check_extras(needed: Mapping[str, str]) -> Diagnosis:
+    """Checks for the libraries of extras, each with the reason why it is needed; one command brings all."""
+    missing = {extra: _missing(_PARTS[extra].split()) for extra in needed}
+    lacking = [extra for extra, modules in missing.items() if modules]
+    if lacking:
+        modules = [each for extra in lacking for each in missing[extra]]
+        are = "is" if len(modules) == 1 else "are"
         return problem(
-            f"{why}, and {', '.join(missing)} is not installed",
-            f"pip install 'chronoline[{extra}]'",
+            f"{', '.join(needed[extra] for extra in lacking)}, and {', '.join(modules)} {are} not installed",
+            f"pip install 'chronoline[{','.join(lacking)}]'",
         )
-    return ok(f"{why}; its libraries are installed")
+    return ok(f"{', '.join(needed.values())}; its libraries are installed")
 
 
 def _missing(modules: list[str]) -> list[str]:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chronoline.cli.doctor.checks import REACH, Check, Diagnosis, ok, problem, warning
-from chronoline.cli.doctor.machine import check_disk, check_extra
+from chronoline.cli.doctor.machine import check_disk, check_extras
 from chronoline.cli.doctor.store import check_store
+from chronoline.cli.output import count_of
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import CoordinationUnavailable, InvalidInput
 from chronoline.runtime.certificates import valid_spans
@@ -36,7 +37,7 @@ _OWN_PARTS = 3.0
 def node_checks(settings: NodeSettings) -> Iterator[Check]:
     """The checks that these settings ask for."""
     yield Check("settings", lambda: check_settings(settings))
-    yield Check("data folder", lambda: check_disk(settings.data, "the node's folder"))
+    yield Check("data folder", lambda: check_folder(settings))
     yield Check("descriptors", lambda: check_descriptors(settings))
     yield Check("addresses", lambda: check_addresses(settings))
     yield Check("access", lambda: check_access(settings))
@@ -64,6 +65,13 @@ def store_checks(url: str, *, clock_bound_ms: int) -> Iterator[Check]:
     yield Check("store", lambda: check_store(url, clock_bound_ms=clock_bound_ms))
 
 
+def check_folder(settings: NodeSettings) -> Diagnosis:
+    """Checks the folder of a node. A broker on PostgreSQL only reads tokens there, as from a Secret."""
+    if settings.has_timers or scheme_of(settings.store) not in POSTGRES:
+        return check_disk(settings.data, "the node's folder")
+    return ok(f"only tokens are read in {str(settings.data)!r}")
+
+
 # Settings
 
 
@@ -78,10 +86,9 @@ def check_settings(settings: NodeSettings) -> Diagnosis:
         needed["jwt"] = "jwt.keys is set"
     if settings.traces is not None:
         needed["otel"] = "traces is set"
-    for extra, why in needed.items():
-        found = check_extra(extra, why)
-        if found.state != "ok":
-            return found
+    found = check_extras(needed)
+    if found.state != "ok":
+        return found
     doubts = list(_contradictions(settings))
     if doubts:
         words, remedy = doubts[0]
@@ -210,7 +217,7 @@ def check_access(settings: NodeSettings) -> Diagnosis:
             f"{len(expired)} of {len(records)} tokens have expired, such as {expired[0]!r}",
             f"remove it, if nobody waits for it: `chronoline token revoke {expired[0]}`",
         )
-    return ok(f"{len(records)} tokens, none expires within {_SOON.days} days")
+    return ok(f"{count_of(len(records), 'token')}, none expires within {_SOON.days} days")
 
 
 def _without_tokens(settings: NodeSettings, door: Door) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chronoline.cli.doctor.checks import Check, Diagnosis, ok, problem, warning
-from chronoline.cli.doctor.machine import check_disk, check_extra
+from chronoline.cli.doctor.machine import check_disk, check_extra, check_extras
 from chronoline.cli.doctor.node import store_checks
 from chronoline.runtime.store_url import POSTGRES, scheme_of
 
@@ -46,11 +46,8 @@ def check_libraries(settings: PipeSettings) -> Diagnosis:
         needed["kafka"] = "a topic is on Kafka"
     if scheme_of(settings.store) in POSTGRES:
         needed["postgres"] = "the store is PostgreSQL"
-    for extra, why in needed.items():
-        found = check_extra(extra, why)
-        if found.state != "ok":
-            return found
-    return ok(f"{settings.name}: its libraries are installed")
+    found = check_extras(needed)
+    return ok(f"{settings.name}: its libraries are installed") if found.state == "ok" else found
 
 
 def _places(settings: PipeSettings) -> Iterator[Place]:

@@ -68,7 +68,7 @@ function showProblems(found) {
 
 const body = document.body;
 if (body.dataset.live && !location.pathname.endsWith("/sign-in")) {
-  let events = null;
+  let events = null, again = null;
   const show = (message) => {
     const event = JSON.parse(message.data);
     offline.hidden = true;
@@ -85,7 +85,13 @@ if (body.dataset.live && !location.pathname.endsWith("/sign-in")) {
     if (document.hidden) return;
     events = new EventSource(body.dataset.live);
     events.onmessage = show;
-    events.onerror = () => { offline.hidden = false; };
+    events.onerror = () => {
+      offline.hidden = false;
+      // A browser gives up at an answer that is no stream, such as that of a node that starts.
+      if (events.readyState !== EventSource.CLOSED) return;
+      clearTimeout(again);
+      again = setTimeout(follow, 2000);
+    };
     events.addEventListener("signed-out", () => { events.close(); location.reload(); });
   };
   follow();

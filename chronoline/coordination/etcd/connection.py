@@ -148,26 +148,30 @@ class EtcdConnection:
     async def ask(self, send: Send[Answer], *, answer_s: float | None = None) -> Answer:
         """Sends a request that may be repeated: to each member in turn until one answers."""
         failure: grpc.aio.AioRpcError | None = None
-        for _ in range(len(self._members) + 1):
-            member = self.member
-            try:
-                metadata = await self.metadata(member)
-                return await send(member, metadata, answer_s or self.times.answer_s)
-            except grpc.aio.AioRpcError as error:
-                failure = error
-                if not self._renews_token(error):
-                    if _is_final(error):
-                        break
+        try:
+            for _ in range(len(self._members) + 1):
+                member = self.member
+                try:
+                    metadata = await self.metadata(member)
+                    return await send(member, metadata, answer_s or self.times.answer_s)
+                except grpc.aio.AioRpcError as error:
+                    failure = error
+                    if not self._renews_token(error):
+                        if _is_final(error):
+                            break
+                        self.turn_from(member)
+                except asyncio.CancelledError:
+                    if is_cancelled():
+                        raise
                     self.turn_from(member)
-            except asyncio.CancelledError:
-                if is_cancelled():
-                    raise
-                self.turn_from(member)
-        if failure is None:
-            raise CoordinationUnavailable(
-                "the connection to etcd is closed, or its calls are cancelled"
-            )
-        raise error_of(failure) from failure
+            if failure is None:
+                raise CoordinationUnavailable(
+                    "the connection to etcd is closed, or its calls are cancelled"
+                )
+            raise error_of(failure) from failure
+        finally:
+            # Otherwise error and frame hold each other until a garbage collection, which is seldom.
+            del failure
 
     async def ask_once(self, send: Send[Answer]) -> Answer:
         """Sends a request that must not be repeated, to a member that is connected.

@@ -141,8 +141,8 @@ class _Stream:
         # A cancelled read would cancel the stream: the same one is awaited again.
         self._read = self._read or asyncio.ensure_future(self._call.read())
         for may_ask in (True, False):
-            done, _ = await asyncio.wait([self._read], timeout=self._silence_s)
-            if done:
+            await asyncio.wait([self._read], timeout=self._silence_s)
+            if self._read.done():
                 return self._taken()
             if may_ask:
                 progress = rpc.WatchRequest(progress_request=rpc.WatchProgressRequest())
@@ -152,7 +152,11 @@ class _Stream:
     def _taken(self) -> Any:
         assert self._read is not None
         read, self._read = self._read, None
-        response = read.result()
+        try:
+            response = read.result()
+        finally:
+            # Otherwise its error and this frame hold each other until a garbage collection.
+            del read
         if response is grpc.aio.EOF:
             raise CoordinationUnavailable("etcd ended the watch")
         if response.canceled or response.compact_revision:

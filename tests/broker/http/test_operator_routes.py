@@ -39,6 +39,10 @@ def test_messages_are_listed_in_pages(tmp_path: Path) -> None:
             assert await listed(served, consumer="c") == []
             bad = await served.http.get(f"{TOPIC}/messages", params={"after": "x"})
             check(bad, 400, "invalid_input")
+            mistyped = await served.http.get(f"{TOPIC}/messages", params={"group": "shop"})
+            assert (
+                "it takes: after, consumer, from" in check(mistyped, 400, "invalid_input")["detail"]
+            )
             missing = await served.http.get("/v1/topics/none/messages")
             check(missing, 404, "topic_not_found")
 

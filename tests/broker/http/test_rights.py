@@ -35,6 +35,10 @@ REQUESTS: dict[tuple[str, str], dict[str, Any] | None] = {
     ("get", "/v1/topics/{topic}/messages"): None,
     ("get", "/v1/topics/{topic}/messages/{id}/state"): None,
     ("post", "/v1/topics/{topic}/change-matching"): {"operation": "cancel", "filter": {}},
+    ("get", "/v1/topics/{topic}/export"): None,
+    ("post", "/v1/topics/{topic}/import"): {
+        "messages": [{"id": "saved", "due_ms": 1_900_000_000_000, "producer_group": "g"}]
+    },
     ("get", "/v1/topics/{topic}/counts"): None,
     ("get", "/v1/topics/{topic}/forecast"): None,
     ("post", "/v1/topics/{topic}/receive"): {"consumer": "worker-1", "wait": "1ms"},
@@ -68,7 +72,7 @@ _ALLOWED = {
     RightKind.CONSUME: "topic receive ack extend release retry bury",
     RightKind.OBSERVE: "topic look list state counts forecast dead show-schedule next-times info metrics",
     RightKind.ADMINISTER: "create topic drop change pause resume look list state matching counts forecast "
-    "dead redrive discard schedule show-schedule next-times pause-schedule resume-schedule "
+    "export import dead redrive discard schedule show-schedule next-times pause-schedule resume-schedule "
     "delete-schedule info metrics",
     RightKind.TIMERS: "",
     RightKind.NODE: "",
@@ -95,6 +99,8 @@ _NAMES = dict(
             "list",
             "state",
             "matching",
+            "export",
+            "import",
             "counts",
             "forecast",
             "receive",

@@ -136,6 +136,13 @@ def test_folder_that_cannot_be_written(doctor: Doctor, tmp_path: Path) -> None:
     assert found["state"] == "problem"
 
 
+def test_folder_of_a_broker_without_files_need_not_be_writable(doctor: Doctor) -> None:
+    options = ["--data", "/proc/none", "--store", "postgresql://127.0.0.1:1/x"]
+    assert doctor(*options)["data folder"]["state"] == "ok"
+    timers = "roles=overseer,carrier,timers"
+    assert doctor(*options, "--set", timers)["data folder"]["state"] == "problem"
+
+
 # Access
 
 

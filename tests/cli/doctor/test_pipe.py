@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -54,6 +55,22 @@ def test_missing_kafka_library_is_one_line(
     found = doctor("--pipe", str(config), "--timeout", "1")["pipe"]
     assert found["words"] == "a topic is on Kafka, and confluent_kafka is not installed"
     assert found["remedy"] == "pip install 'chronoline[kafka]'"
+
+
+def test_missing_extras_are_one_command(
+    doctor: Doctor, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = re.sub(
+        r"(?m)^ *store = .*$", 'store = "postgresql://127.0.0.1:1/x"', config.read_text()
+    )
+    config.write_text(store)
+    monkeypatch.setitem(sys.modules, "psycopg_pool", None)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    found = doctor("--pipe", str(config), "--timeout", "1")["pipe"]
+    assert found["words"].endswith(
+        "the store is PostgreSQL, and pandas, psycopg_pool are not installed"
+    )
+    assert found["remedy"] == "pip install 'chronoline[spark,postgres]'"
 
 
 def test_jars_of_another_spark_are_a_problem(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]  # it has no types
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 
 from chronoline.broker.degradation import Degradation, DegradationType
 from chronoline.log.log import Log
@@ -23,7 +23,7 @@ _PAGES = (
     "/topics/orders/messages",
     "/topics/orders/messages/u1",
     "/topics/orders/messages/dead1",
-    "/topics/orders/messages/send",
+    "/topics/orders/send",
     "/topics/orders/messages/u1/reschedule",
     "/topics/orders/messages/u1/cancel",
     "/topics/orders/pause",
@@ -274,6 +274,23 @@ def test_degraded_node_says_why(node: Beside, page: Page) -> None:
     expect(page.locator("#problems")).to_contain_text("the broker b2 vanished")
     found.clear()
     expect(page.locator("#problems p")).to_have_count(0)
+
+
+def test_page_follows_again_after_an_answer_without_a_stream(node: Beside, page: Page) -> None:
+    """A node that starts, or a load balancer without one, answers with an error."""
+    refusals = iter([503, 429])
+
+    def answer(route: Route) -> None:
+        if (status := next(refusals, None)) is None:
+            route.continue_()
+        else:
+            route.fulfill(status=status)
+
+    page.route("**/console/live", answer)
+    page.goto(f"{node.console}/")
+    expect(page.locator("#offline")).to_be_visible()
+    expect(page.locator("#offline")).to_be_hidden(timeout=30_000)
+    assert next(refusals, None) is None
 
 
 def test_page_says_when_the_node_is_gone(node: Beside, context: BrowserContext, page: Page) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from chronoline_bench.plot import Line, Mark, Panel, Plot
 from tests.torture.history import FAULT, Event, read_history
-from tests.torture.soak.judge import END, FLOW, SAMPLE, STORE, growths
+from tests.torture.soak.judge import END, FLOW, LIMITS, SAMPLE, STORE, growths
 from tests.torture.soak.scene import PER_S
 
 _SIGNS = {
@@ -33,6 +33,8 @@ _PROCESSES = {
     "pipe's workers": ("its workers", "peer-too"),
 }
 """By process: its name in the picture, and its style."""
+_THINNED = 3
+"""Of figures that change slowly one sample of this number is drawn."""
 _GAP_S = 15.0
 """Samples that are further apart have a gap between them."""
 
@@ -53,7 +55,7 @@ def picture(events: Sequence[Event]) -> str:
                     ((event.mono_ns - begun_ns) / 1e9, float(event[figure]) * part)
                     for event in events
                     if event.kind == kind and _is_of(event, who)
-                ],
+                ][:: 1 if kind == FLOW else _THINNED],
                 width_s=_GAP_S,
             )
             for who, (name, style) in styles.items()
@@ -65,7 +67,8 @@ def picture(events: Sequence[Event]) -> str:
         *lines(FLOW, "p50_ms", {"messages": ("p50", "p50")}),
         *lines(FLOW, "p50_ms", {"pipe": ("pipe, p50, seen by a reader of its output", "control")}),
     ]
-    faults = [event for event in events if event.kind == FAULT]
+    end_ns = max(event.mono_ns for event in events if event.kind == FLOW)
+    faults = [event for event in events if event.kind == FAULT and event.mono_ns < end_ns]
     at_s = [(event.mono_ns - begun_ns) / 1e9 for event in faults]
     shown = {_SIGNS[event["fault"]]: event["fault"] for event in faults}
     minutes = max(x_s for x_s, _ in late[0].points) / 60
@@ -96,18 +99,20 @@ def _is_of(event: Event, who: str) -> bool:
 
 
 def table(events: Sequence[Event]) -> str:
-    """The first and the last third of each figure, as Markdown."""
-    rows = [
-        "| | first third | last third | at most | samples |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
-    for each in sorted(growths(events), key=lambda one: (one.who, one.figure)):
-        rows.append(
-            f"| {each.who} {each.figure} | {each.first:,.1f} | {each.last:,.1f} | {each.most:,.1f} | "
-            f"{each.samples} |"
-        )
-    ends = [dict(event.fields) for event in events if event.kind == END]
-    return "\n".join([*rows, "", str(ends)])
+    """The medians of the first and the last third after the warm-up, as Markdown, and the last event."""
+    found = {(each.who, each.figure): each for each in growths(events)}
+    lines = []
+    for kind, figures in LIMITS.items():
+        lines += [f"| {kind} | {' | '.join(figures)} |", f"| --- |{' ---: |' * len(figures)}"]
+        for who in dict.fromkeys(who for who, figure in found if figure in figures):
+            cells = [
+                f"{each.first:,.1f} → {each.last:,.1f}"
+                for figure in figures
+                if (each := found.get((who, figure))) is not None
+            ]
+            lines.append(f"| {who} | {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join([*lines, *(str(dict(event.fields)) for event in events if event.kind == END)])
 
 
 def main() -> None:

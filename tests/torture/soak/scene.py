@@ -18,6 +18,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -111,7 +112,8 @@ class Soak:
             sampling = asyncio.create_task(self._sample_often(load, seconds))
             await self._break_things(seconds)
             sampling.cancel()
-            await asyncio.gather(sampling, return_exceptions=True)
+            with suppress(asyncio.CancelledError):
+                await sampling
             self._report("everything is mended, what was sent is awaited")
             await asyncio.gather(load.drain(_DRAIN_S), asyncio.to_thread(self._drain_pipe))
             self._record_end(load)
@@ -313,8 +315,15 @@ class Soak:
 def _spark_family(pid: int) -> tuple[list[int], list[int]]:
     """The Java of a pipe, and the Python processes below it."""
     family = descendants(pid)
-    java = [each for each in family if Path(f"/proc/{each}/comm").read_text().strip() == "java"]
+    java = [each for each in family if _program(each) == "java"]
     return java, [each for each in family if each not in java]
+
+
+def _program(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:  # it has just ended
+        return ""
 
 
 def _figures(pid: int) -> dict[str, float]:
