@@ -291,7 +291,8 @@ class PipeSettings(Settings):
     ) -> Self:
         """As `Settings.load`, without tables that the caller ignores: `left_out` names them.
 
-        `unneeded` tables are left out unchecked, and so are incomplete `optional` places without unknown settings.
+        `unneeded` tables are left out unchecked, and so are `optional` places that are incomplete, unless
+        they have an unknown setting.
         """
         gathered = cls.gather(path, environ, flags)
         left_out = _leave_out(gathered.table, unneeded, optional)
