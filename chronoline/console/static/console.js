@@ -41,7 +41,8 @@ if (document.querySelector("[data-again]")) setTimeout(() => location.reload(), 
 
 const offline = document.getElementById("offline");
 const problems = document.getElementById("problems");
-let shown = null;
+const REFRESHED_EVERY_MS = 5000;
+let shown = null, refreshed = Date.now();
 
 function showValues(event) {
   const values = { in: event.sample.in, out: event.sample.out, held: event.held, dead: event.dead };
@@ -56,6 +57,7 @@ function showValues(event) {
 function showProblems(found) {
   const key = JSON.stringify(found);
   if (key === shown) return;
+  if (shown !== null) refreshed = 0;
   shown = key;
   problems.replaceChildren(...found.map((each) => {
     const line = document.createElement("p"), what = document.createElement("strong");
@@ -64,6 +66,21 @@ function showProblems(found) {
     line.append(what, ` ${each.reason}`);
     return line;
   }));
+}
+
+// Parts that no event carries are taken from a fresh copy of the page.
+async function refresh() {
+  if (!document.querySelector("[data-refresh]") || Date.now() - refreshed < REFRESHED_EVERY_MS) return;
+  refreshed = Date.now();
+  const answer = await fetch(location.href).catch(() => null);
+  if (!answer?.ok || answer.redirected) return;
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  for (const host of document.querySelectorAll("[data-refresh]")) {
+    const found = fresh.getElementById(host.id), left = host.scrollLeft;
+    if (!found || host.contains(document.activeElement)) continue;
+    host.replaceWith(document.adoptNode(found));
+    found.scrollLeft = left;
+  }
 }
 
 const body = document.body;
@@ -77,6 +94,7 @@ if (body.dataset.live && !location.pathname.endsWith("/sign-in")) {
     if (samples.length > KEPT) samples.shift();
     showValues(event);
     showProblems(event.problems);
+    refresh();
     for (const each of redraw) each.redraw();
   };
   const follow = () => {

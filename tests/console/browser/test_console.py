@@ -270,6 +270,8 @@ def test_degraded_node_says_why(node: Beside, page: Page) -> None:
     expect(page.locator("#problems p")).to_have_count(0)
     found.append(Degradation(DegradationType.PEERS, "the broker b2 vanished", "a broker vanished"))
     expect(page.locator("#problems")).to_contain_text("Degraded (peers): the broker b2 vanished")
+    # The row of the broker says so too, without a reload.
+    expect(page.locator("#brokers tbody")).to_contain_text("the broker b2 vanished")
     page.reload()
     expect(page.locator("#problems")).to_contain_text("the broker b2 vanished")
     found.clear()
