@@ -61,7 +61,7 @@ PLAYED: dict[tuple[str, str], str] = {
 """The test that plays all blocks of a language of a page."""
 
 NOT_PLAYED = {
-    "docs/pipe.md": "the query needs receipts: tests/pipe/spark reads some with the same schema",
+    "docs/pipe.md": "the query needs receipts: tests/spark/pipes reads some with the same schema",
     "docs/spark-cluster.md": "needs Databricks",
     "docs/spark.md": "needs Spark: tests/spark runs the examples that the page links to",
 }
@@ -70,7 +70,7 @@ NOT_PLAYED = {
 PAGES_PARSED_ONLY = {
     "CONTRIBUTING.md": "the checks themselves",
     "docs/benchmarks.md": "measures for minutes; tests/bench runs short cases",
-    "docs/cluster.md": "needs machines with names; tests/node/test_local_cluster.py starts brokers on etcd",
+    "docs/cluster.md": "needs machines with names; tests/torture/cluster starts brokers on etcd",
     "docs/deployment.md": "needs Docker and Kubernetes; tests/deploy checks the files",
     "docs/design/testing.md": "runs for an hour",
     "docs/operations.md": "tests/upgrade/test_restore.py has the dump, tests/cli the others",
@@ -243,7 +243,11 @@ def test_commands_that_are_parsed_only_have_a_reason() -> None:
     assert pages == set(PAGES_PARSED_ONLY)
     played = [each.body.partition("\n")[0] for each in commands_of if each.page not in pages]
     assert [played.count(line) for line in PARSED_ONLY] == [1] * len(PARSED_ONLY)
-    reasons = " ".join([*PAGES_PARSED_ONLY.values(), *PARSED_ONLY.values()])
+
+
+def test_reasons_name_tests_that_are_there() -> None:
+    lists = (NOT_PLAYED, PAGES_PARSED_ONLY, PARSED_ONLY, PROGRAMS)
+    reasons = " ".join(reason for each in lists for reason in each.values())
     for test in re.findall(r"\btests/[\w/.]*\w", reasons):
         assert (ROOT / test).exists(), test
 
