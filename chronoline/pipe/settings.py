@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, GetPydanticSchema, PrivateAttr
+from pydantic import AfterValidator, Field, GetPydanticSchema, PrivateAttr, ValidationError
 from pydantic_core import CoreSchema, core_schema
 
 from chronoline.core.agenda import DEFAULT_RESERVE_AHEAD_MS
@@ -291,7 +291,8 @@ class PipeSettings(Settings):
     ) -> Self:
         """As `Settings.load`, without tables that the caller ignores: `left_out` names them.
 
-        `unneeded` tables are left out, and so are incomplete `optional` places. They are not checked.
+        `unneeded` tables are left out unchecked, and so are `optional` places that are incomplete, unless
+        they have an unknown setting.
         """
         gathered = cls.gather(path, environ, flags)
         left_out = _leave_out(gathered.table, unneeded, optional)
@@ -324,8 +325,13 @@ def _leave_out(table: Table, unneeded: Iterable[str], optional: Iterable[str]) -
 
 
 def _is_complete(table: object) -> bool:
+    """False if parts of a place are missing. A table with an unknown setting is kept, and refused."""
+    if table is None:
+        return False
     try:
         PlaceTable.model_validate(table).place()
+    except ValidationError as error:
+        return any(each["type"] == "extra_forbidden" for each in error.errors())
     except ValueError:
         return False
     return True

@@ -47,11 +47,16 @@ PLAYED: dict[tuple[str, str], str] = {
         for page in ("guides/index", "log", "security", "timers", "tracing")
     },
     ("README.md", "python"): "tests/examples/test_broker_examples.py",
+    ("docs/broker.md", "sh"): "tests/examples/test_guides.py",
+    ("docs/health.md", "sh"): "tests/examples/test_guides.py",
     ("docs/http.md", "sh"): "tests/broker/http/test_guide.py",
     ("docs/library.md", "python"): "tests/examples/test_examples.py",
     ("docs/library.md", "sql"): "tests/examples/test_examples.py",
+    ("docs/limits.md", "sh"): "tests/examples/test_guides.py",
     ("docs/log.md", "python"): "tests/examples/test_examples.py",
+    ("docs/schedules.md", "sh"): "tests/examples/test_guides.py",
     ("docs/sdk.md", "python"): "tests/client/test_guide.py",
+    ("docs/targets.md", "sh"): "tests/examples/test_guides.py",
     ("docs/testing.md", "python"): "tests/testing/test_guide.py",
     ("docs/topics.md", "sh"): "tests/examples/test_guides.py",
 }

@@ -37,7 +37,11 @@ def test_message_that_expires_before_due_is_not_leased(make_line: MakeLine) -> N
     line = make_line()
     store, uid = line.store, line.uid
     store.create(uid, [NewMessage(id="a", due=NOW, expires=NOW + 50)], now_ms=NOW)
-    store.reschedule(uid, [("a", NOW + 100)], producer_group="default", now_ms=NOW)
+    taken = store.reserve(
+        uid, line.topic.all_buckets, consumer="c", limit=1, lease_ms=500, now_ms=NOW
+    )
+    (retried,) = store.retry(uid, [(taken.leased[0].lease, NOW + 100)], now_ms=NOW)
+    assert retried.done
     grant = store.reserve(
         uid,
         line.topic.all_buckets,
