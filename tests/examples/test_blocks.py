@@ -47,6 +47,7 @@ PLAYED: dict[tuple[str, str], str] = {
         for page in ("guides/index", "log", "security", "timers", "tracing")
     },
     ("README.md", "python"): "tests/examples/test_broker_examples.py",
+    ("README.md", "sh"): "tests/examples/test_guides.py",
     ("docs/broker.md", "sh"): "tests/examples/test_guides.py",
     ("docs/health.md", "sh"): "tests/examples/test_guides.py",
     ("docs/http.md", "sh"): "tests/broker/http/test_guide.py",

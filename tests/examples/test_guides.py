@@ -43,12 +43,17 @@ GUIDES = [
     for path in sorted((DOCS / folder).glob("*.md"))
     if path.stem not in ("index", "chronos")  # they have no programs
 ]
+README = DOCS.parent / "README.md"
 TUTORIAL = DOCS / "start" / "tutorial.md"
 ON_THEIR_OWN = {"kafka-delay", "session-timers", "log-on-s3"}
 """Guides with other servers than a broker; each has a test below."""
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.M | re.S)
 DAY_MS = 24 * 3600 * 1000
 PARSED_ONLY = {
+    "python3 -m venv .venv": "installs; tests/project/test_release.py does it",
+    "make demo                     # sends 5,000 messages through a pipe, prints a table of lateness": (
+        "the checks themselves; tests/cli/test_demo.py has the demo"
+    ),
     "chronoline token create billing --right 'produce:orders-*:billing' > billing.token": (
         "its node is node.example, with a certificate; tests/node/test_process.py has tokens and TLS"
     ),
@@ -89,6 +94,11 @@ class Player:
         for block in blocks(page, until):
             if block.language == "sh" and block.body.partition("\n")[0] not in PARSED_ONLY:
                 self._commands(block.title, self._local(block.body))
+
+    def play_row(self, page: Path, name: str) -> None:
+        """Plays the commands of a table's row, which begins with a link of this name."""
+        (row,) = re.findall(rf"^\| \*\*\[{name}\].*", page.read_text("utf-8"), re.M)
+        self._sh("\n".join(re.findall(r"`(chronoline [^`]+)`", row)))
 
     def _commands(self, title: str, body: str) -> None:
         if title.endswith("terminal"):
@@ -289,12 +299,16 @@ def test_tokens_open_what_the_page_says(tmp_path: Path, player: Player) -> None:
 
 def test_commands_on_one_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each page goes on with the node that broker.md starts."""
-    with with_places(tmp_path, **{"--in 5s": "--in 1s", "--every 10s": "--every 1s"}) as player:
+    sooner = {"--in 5s": "--in 1s", "--in 15s": "--in 1s", "--every 10s": "--every 1s"}
+    with with_places(tmp_path, **sooner) as player:
         monkeypatch.setenv("CHRONOLINE_NODE_HTTP", player.places["127.0.0.1:7480"])
-        player.play_commands(DOCS / "broker.md")
-        assert player.said.endswith("\nhello\n")
-        for page in ("limits", "health", "targets", "schedules"):
-            player.play_commands(DOCS / f"{page}.md")
+        for page in (DOCS / "broker.md", README):
+            player.play_commands(page)
+            assert player.said.endswith("\nhello\n")
+        player.play_row(README, "Log")
+        assert player.said.endswith("sequence 0\n")
+        for name in ("limits", "health", "targets", "schedules"):
+            player.play_commands(DOCS / f"{name}.md")
         wait_for_line(tmp_path / "Second terminal", "hello")
 
 
