@@ -329,7 +329,8 @@ def test_reschedule_of_the_guides(player: Player) -> None:
         sent = client.lookup("onboarding", "ada/day-1")
         player.play_commands(DOCS / "guides" / "index.md")
         moved = client.lookup("onboarding", "ada/day-1")
-        assert sent is not None and moved is not None
+        assert sent is not None
+        assert moved is not None
         assert moved.due < sent.due
 
 
