@@ -43,6 +43,10 @@ PLAYED: dict[tuple[str, str], str] = {
         for page in [*GUIDES, TUTORIAL]
         for language in ("python", "sh")
     },
+    **{
+        (f"docs/{page}.md", "sh"): "tests/examples/test_guides.py"
+        for page in ("guides/index", "log", "security", "timers", "tracing")
+    },
     ("README.md", "python"): "tests/examples/test_broker_examples.py",
     ("README.md", "sh"): "tests/examples/test_guides.py",
     ("docs/broker.md", "sh"): "tests/examples/test_guides.py",

@@ -23,7 +23,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from chronoline import Worker
+from chronoline.broker.auth import Door
+from chronoline.broker.tokens import Tokens
 from chronoline.client import Client
+from chronoline.core.errors import Forbidden, Unauthenticated
 from chronoline.log.log import Log
 from chronoline.pipe.settings import PipeSettings
 from chronoline.runtime.child_process import free_ports
@@ -256,10 +259,42 @@ def test_session_timers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert player.play(DOCS / "guides" / "session-timers.md") > 0
 
 
-def test_first_timer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with with_places(tmp_path) as player:
         monkeypatch.setenv("CHRONOLINE_NODE_TIMERS", player.places["127.0.0.1:7253"])
-        assert player.play(DOCS / "timers.md", until="## The interface") > 0
+        assert player.play(DOCS / "timers.md") > 0
+    assert Tokens(tmp_path / "node-1" / "tokens.json").names() == ["cluster"]
+
+
+def test_tracing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with with_places(tmp_path) as player:
+        monkeypatch.setenv("CHRONOLINE_NODE_HTTP", player.places["127.0.0.1:7480"])
+        player.play_commands(DOCS / "tracing.md")
+        with Client(player.address) as client:
+            assert client.topics() == []
+
+
+def test_tokens_open_what_the_page_says(tmp_path: Path, player: Player) -> None:
+    player.play_commands(DOCS / "security.md")
+    tokens = {file.stem: file.read_text().strip() for file in tmp_path.glob("*.token")}
+    assert set(tokens) == {"billing", "mailer", "grafana", "ops"}
+    door = Door(Tokens(tmp_path / "chronoline-data" / "tokens.json"))
+    with MemoryStore() as store, LocalBroker(store, door=door) as broker:
+
+        def client(name: str) -> Client:
+            return Client(broker.address, token=tokens[name])
+
+        with client("ops") as ops, client("mailer") as mailer, client("billing") as billing:
+            ops.create_topic("orders-eu")
+            ops.send("orders-eu", b"hello")
+            with pytest.raises(Forbidden, match="right produce"):
+                mailer.send("orders-eu", b"hello")
+            with pytest.raises(Unauthenticated):
+                billing.send("orders-eu", b"hello")
+        with client("grafana") as grafana:
+            assert grafana.count("orders-eu").total == 1
+            with pytest.raises(Forbidden):
+                grafana.create_topic("orders-us")
 
 
 def test_commands_on_one_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,8 +322,33 @@ def test_commands_for_topics(player: Player) -> None:
         assert client.lookup("reminders", "order-71") is None
 
 
-def test_commands_for_logs(tmp_path: Path, player: Player) -> None:
-    player.play_commands(DOCS / "log.md", until="### Appending once")
+def test_reschedule_of_the_guides(player: Player) -> None:
+    with Client(player.address) as client:
+        client.create_topic("onboarding")
+        client.send("onboarding", b"hello", id="ada/day-1", delay=86_400)
+        sent = client.lookup("onboarding", "ada/day-1")
+        player.play_commands(DOCS / "guides" / "index.md")
+        moved = client.lookup("onboarding", "ada/day-1")
+        assert sent is not None
+        assert moved is not None
+        assert moved.due < sent.due
+
+
+@pytest.mark.usefixtures("aws")
+def test_commands_for_logs(
+    tmp_path: Path,
+    player: Player,
+    s3_server: S3Server,
+    dynamodb_server: DynamoDBServer,
+    postgres_server: PostgresServer,
+) -> None:
+    player.places = {
+        "s3://bucket/events": f"'{s3_server.url('bucket', 'events')}'",
+        "s3://bucket/others": f"'{s3_server.url('bucket', 'others')}'",
+        "dynamodb://events": f"'{dynamodb_server.url('events')}'",
+        "postgresql://user@host:5432/database": postgres_server.create_database("log_page"),
+    }
+    player.play_commands(DOCS / "log.md")
     with Log((tmp_path / "chronoline-log").as_uri()) as log:
         topics = {each.name for each in log.topics()}
     assert topics == {"orders", "copies", "fewer-partitions"}
