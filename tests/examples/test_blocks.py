@@ -245,8 +245,9 @@ def test_commands_that_are_parsed_only_have_a_reason() -> None:
     commands_of = [each for each in blocks(ROOT) if each.language == "sh"]
     pages = {each.page for each in commands_of if (each.page, "sh") not in PLAYED}
     assert pages == set(PAGES_PARSED_ONLY)
-    played = [each.body.partition("\n")[0] for each in commands_of if each.page not in pages]
-    assert [played.count(line) for line in PARSED_ONLY] == [1] * len(PARSED_ONLY)
+    assert set(PARSED_ONLY) <= {
+        each.body.partition("\n")[0] for each in commands_of if each.page not in pages
+    }
 
 
 def test_reasons_name_tests_that_are_there() -> None:
