@@ -3,7 +3,8 @@
 A new block fails here until one of these holds:
 
 - a test plays its page (`PLAYED`; the simplest is a page of docs/guides, which `test_guides` plays);
-- it is `sh`: each `chronoline …` in it is parsed by the command itself, and other programs are in `PROGRAMS`;
+- it is `sh` in `PAGES_PARSED_ONLY`, with the reason: the command itself parses each `chronoline …`, and other
+  programs are in `PROGRAMS`;
 - it is `toml`, `yaml` or `json`: the settings, or a parser, load it;
 - it is in `NOT_PLAYED`, with the reason;
 - it is `text`: output or a drawing, in which no line is a command.
@@ -27,7 +28,7 @@ from chronoline.node.settings import NodeSettings
 from chronoline.pipe.settings import PipeSettings
 from chronoline.timers.cluster import read_membership
 from tests.examples.command_lines import commands, is_command, parse
-from tests.examples.test_guides import GUIDES, TUTORIAL
+from tests.examples.test_guides import GUIDES, PARSED_ONLY, TUTORIAL
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(
@@ -42,7 +43,12 @@ PLAYED: dict[tuple[str, str], str] = {
         for page in [*GUIDES, TUTORIAL]
         for language in ("python", "sh")
     },
+    **{
+        (f"docs/{page}.md", "sh"): "tests/examples/test_guides.py"
+        for page in ("guides/index", "log", "security", "timers", "tracing")
+    },
     ("README.md", "python"): "tests/examples/test_broker_examples.py",
+    ("README.md", "sh"): "tests/examples/test_guides.py",
     ("docs/broker.md", "sh"): "tests/examples/test_guides.py",
     ("docs/health.md", "sh"): "tests/examples/test_guides.py",
     ("docs/http.md", "sh"): "tests/broker/http/test_guide.py",
@@ -59,11 +65,24 @@ PLAYED: dict[tuple[str, str], str] = {
 """The test that plays all blocks of a language of a page."""
 
 NOT_PLAYED = {
-    "docs/pipe.md": "the query needs receipts: tests/pipe/spark reads some with the same schema",
+    "docs/pipe.md": "the query needs receipts: tests/spark/pipes reads some with the same schema",
     "docs/spark-cluster.md": "needs Databricks",
     "docs/spark.md": "needs Spark: tests/spark runs the examples that the page links to",
 }
 """Pages with Python or SQL that no test plays, and why. "docs/x.md: first line" is one block of a page."""
+
+PAGES_PARSED_ONLY = {
+    "CONTRIBUTING.md": "the checks themselves",
+    "docs/benchmarks.md": "measures for minutes; tests/bench runs short cases",
+    "docs/cluster.md": "needs machines with names; tests/torture/cluster starts brokers on etcd",
+    "docs/deployment.md": "needs Docker and Kubernetes; tests/deploy checks the files",
+    "docs/design/testing.md": "runs for an hour",
+    "docs/operations.md": "tests/upgrade/test_restore.py has the dump, tests/cli the others",
+    "docs/pipe.md": "needs Spark; tests/cli/pipe calls the commands",
+    "docs/releasing.md": "makes a release; tests/project/test_release.py builds and installs one",
+    "docs/spark-cluster.md": "needs Spark, YARN and Kubernetes clusters",
+}
+"""Pages whose `sh` no test plays, and why. `PARSED_ONLY` of test_guides has blocks of played pages."""
 
 PROGRAMS = {
     "curl": "tests play the pages of HTTP and timers",
@@ -220,6 +239,22 @@ def test_lists_name_pages_and_tests_that_are_there() -> None:
         if each.language in ("python", "sql") and (each.page, each.language) not in PLAYED
     }
     assert set(NOT_PLAYED.values()) <= used
+
+
+def test_commands_that_are_parsed_only_have_a_reason() -> None:
+    commands_of = [each for each in blocks(ROOT) if each.language == "sh"]
+    pages = {each.page for each in commands_of if (each.page, "sh") not in PLAYED}
+    assert pages == set(PAGES_PARSED_ONLY)
+    assert set(PARSED_ONLY) <= {
+        each.body.partition("\n")[0] for each in commands_of if each.page not in pages
+    }
+
+
+def test_reasons_name_tests_that_are_there() -> None:
+    lists = (NOT_PLAYED, PAGES_PARSED_ONLY, PARSED_ONLY, PROGRAMS)
+    reasons = " ".join(reason for each in lists for reason in each.values())
+    for test in re.findall(r"\btests/[\w/.]*\w", reasons):
+        assert (ROOT / test).exists(), test
 
 
 @pytest.mark.parametrize(

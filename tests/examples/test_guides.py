@@ -23,7 +23,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from chronoline import Worker
+from chronoline.broker.auth import Door
+from chronoline.broker.tokens import Tokens
 from chronoline.client import Client
+from chronoline.core.errors import Forbidden, Unauthenticated
 from chronoline.log.log import Log
 from chronoline.pipe.settings import PipeSettings
 from chronoline.runtime.child_process import free_ports
@@ -40,12 +43,17 @@ GUIDES = [
     for path in sorted((DOCS / folder).glob("*.md"))
     if path.stem not in ("index", "chronos")  # they have no programs
 ]
+README = DOCS.parent / "README.md"
 TUTORIAL = DOCS / "start" / "tutorial.md"
 ON_THEIR_OWN = {"kafka-delay", "session-timers", "log-on-s3"}
 """Guides with other servers than a broker; each has a test below."""
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.M | re.S)
 DAY_MS = 24 * 3600 * 1000
 PARSED_ONLY = {
+    "python3 -m venv .venv": "installs; tests/project/test_release.py does it",
+    "make demo                     # sends 5,000 messages through a pipe, prints a table of lateness": (
+        "the checks themselves; tests/cli/test_demo.py has the demo"
+    ),
     "chronoline token create billing --right 'produce:orders-*:billing' > billing.token": (
         "its node is node.example, with a certificate; tests/node/test_process.py has tokens and TLS"
     ),
@@ -86,6 +94,11 @@ class Player:
         for block in blocks(page, until):
             if block.language == "sh" and block.body.partition("\n")[0] not in PARSED_ONLY:
                 self._commands(block.title, self._local(block.body))
+
+    def play_row(self, page: Path, name: str) -> None:
+        """Plays the commands of a table's row, which begins with a link of this name."""
+        (row,) = re.findall(rf"^\| \*\*\[{name}\].*", page.read_text("utf-8"), re.M)
+        self._sh("\n".join(re.findall(r"`(chronoline [^`]+)`", row)))
 
     def _commands(self, title: str, body: str) -> None:
         if title.endswith("terminal"):
@@ -246,20 +259,56 @@ def test_session_timers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert player.play(DOCS / "guides" / "session-timers.md") > 0
 
 
-def test_first_timer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with with_places(tmp_path) as player:
         monkeypatch.setenv("CHRONOLINE_NODE_TIMERS", player.places["127.0.0.1:7253"])
-        assert player.play(DOCS / "timers.md", until="## The interface") > 0
+        assert player.play(DOCS / "timers.md") > 0
+    assert Tokens(tmp_path / "node-1" / "tokens.json").names() == ["cluster"]
+
+
+def test_tracing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with with_places(tmp_path) as player:
+        monkeypatch.setenv("CHRONOLINE_NODE_HTTP", player.places["127.0.0.1:7480"])
+        player.play_commands(DOCS / "tracing.md")
+        with Client(player.address) as client:
+            assert client.topics() == []
+
+
+def test_tokens_open_what_the_page_says(tmp_path: Path, player: Player) -> None:
+    player.play_commands(DOCS / "security.md")
+    tokens = {file.stem: file.read_text().strip() for file in tmp_path.glob("*.token")}
+    assert set(tokens) == {"billing", "mailer", "grafana", "ops"}
+    door = Door(Tokens(tmp_path / "chronoline-data" / "tokens.json"))
+    with MemoryStore() as store, LocalBroker(store, door=door) as broker:
+
+        def client(name: str) -> Client:
+            return Client(broker.address, token=tokens[name])
+
+        with client("ops") as ops, client("mailer") as mailer, client("billing") as billing:
+            ops.create_topic("orders-eu")
+            ops.send("orders-eu", b"hello")
+            with pytest.raises(Forbidden, match="right produce"):
+                mailer.send("orders-eu", b"hello")
+            with pytest.raises(Unauthenticated):
+                billing.send("orders-eu", b"hello")
+        with client("grafana") as grafana:
+            assert grafana.count("orders-eu").total == 1
+            with pytest.raises(Forbidden):
+                grafana.create_topic("orders-us")
 
 
 def test_commands_on_one_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each page goes on with the node that broker.md starts."""
-    with with_places(tmp_path, **{"--in 5s": "--in 1s", "--every 10s": "--every 1s"}) as player:
+    sooner = {"--in 5s": "--in 1s", "--in 15s": "--in 1s", "--every 10s": "--every 1s"}
+    with with_places(tmp_path, **sooner) as player:
         monkeypatch.setenv("CHRONOLINE_NODE_HTTP", player.places["127.0.0.1:7480"])
-        player.play_commands(DOCS / "broker.md")
-        assert player.said.endswith("\nhello\n")
-        for page in ("limits", "health", "targets", "schedules"):
-            player.play_commands(DOCS / f"{page}.md")
+        for page in (DOCS / "broker.md", README):
+            player.play_commands(page)
+            assert player.said.endswith("\nhello\n")
+        player.play_row(README, "Log")
+        assert player.said.endswith("sequence 0\n")
+        for name in ("limits", "health", "targets", "schedules"):
+            player.play_commands(DOCS / f"{name}.md")
         wait_for_line(tmp_path / "Second terminal", "hello")
 
 
@@ -273,8 +322,33 @@ def test_commands_for_topics(player: Player) -> None:
         assert client.lookup("reminders", "order-71") is None
 
 
-def test_commands_for_logs(tmp_path: Path, player: Player) -> None:
-    player.play_commands(DOCS / "log.md", until="### Appending once")
+def test_reschedule_of_the_guides(player: Player) -> None:
+    with Client(player.address) as client:
+        client.create_topic("onboarding")
+        client.send("onboarding", b"hello", id="ada/day-1", delay=86_400)
+        sent = client.lookup("onboarding", "ada/day-1")
+        player.play_commands(DOCS / "guides" / "index.md")
+        moved = client.lookup("onboarding", "ada/day-1")
+        assert sent is not None
+        assert moved is not None
+        assert moved.due < sent.due
+
+
+@pytest.mark.usefixtures("aws")
+def test_commands_for_logs(
+    tmp_path: Path,
+    player: Player,
+    s3_server: S3Server,
+    dynamodb_server: DynamoDBServer,
+    postgres_server: PostgresServer,
+) -> None:
+    player.places = {
+        "s3://bucket/events": f"'{s3_server.url('bucket', 'events')}'",
+        "s3://bucket/others": f"'{s3_server.url('bucket', 'others')}'",
+        "dynamodb://events": f"'{dynamodb_server.url('events')}'",
+        "postgresql://user@host:5432/database": postgres_server.create_database("log_page"),
+    }
+    player.play_commands(DOCS / "log.md")
     with Log((tmp_path / "chronoline-log").as_uri()) as log:
         topics = {each.name for each in log.topics()}
     assert topics == {"orders", "copies", "fewer-partitions"}
