@@ -376,7 +376,7 @@ def test_restarted_consumer_gets_its_leases_back(tmp_path: Path) -> None:
 
 def test_every_test_named_in_the_table_exists() -> None:
     page = (_ROOT / "docs" / "delivery.md").read_text("utf-8")
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page)
+    named = re.findall(r'\(\.\./(tests/[\w/]+\.py) "(\w+)"\)', page)
     here = {name for name in globals() if name.startswith("test_")}
     assert {name for _, name in named} >= here - {"test_every_test_named_in_the_table_exists"}
     for path, name in named:

@@ -74,8 +74,8 @@ def test_letters_are_redriven(
     assert client.count(topic).waiting == 3
     refused = command.refusal("dead", "redrive", topic, "a", "x")
     assert refused == (
-        "2 refused, 0 done. 'a': the message is not among the dead letters; 'x': there is no message with "
-        "this id"
+        "2 refused, 0 done. 'a': the message is not among the dead letters; look up its state; 'x': there is "
+        "no message with this id; check the id and the topic"
     )
 
 

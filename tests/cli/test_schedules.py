@@ -94,7 +94,7 @@ def test_an_occurrence_reaches_a_consumer_with_name_and_time(
 
 def test_bad_input_says_what_to_write(command: Command, topic: str) -> None:
     create = ("schedule", "create", "x", topic)
-    assert "give --cron or --every" in command.refusal(*create)
+    assert "give either --cron or --every, such as" in command.refusal(*create)
     assert "the hour field '25'" in command.refusal(*create, "--cron=0 25 * * *")
     assert "such as '0 9 * * MON-FRI'" in command.refusal(*create, "--cron=0 9 * *")
     assert "never fires" in command.refusal(*create, "--cron=0 0 30 2 *")
