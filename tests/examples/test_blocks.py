@@ -45,7 +45,7 @@ PLAYED: dict[tuple[str, str], str] = {
     },
     **{
         (f"docs/{page}.md", "sh"): "tests/examples/test_guides.py"
-        for page in ("guides/index", "log", "security", "timers", "tracing")
+        for page in ("guides/index", "log", "operations", "security", "timers", "tracing")
     },
     ("README.md", "python"): "tests/examples/test_broker_examples.py",
     ("README.md", "sh"): "tests/examples/test_guides.py",

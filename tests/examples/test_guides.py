@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from chronoline import Worker
-from chronoline.broker.auth import Door
+from chronoline.broker.auth import Door, ServerTls
 from chronoline.broker.tokens import Tokens
 from chronoline.client import Client
 from chronoline.core.errors import Forbidden, Unauthenticated
@@ -35,6 +35,7 @@ from chronoline.testing.broker import LocalBroker
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.servers.aws import DynamoDBServer, S3Server
 from tests.broker.clocks import MovableClock
+from tests.certificates import make_certificate
 
 DOCS = Path(__file__).parents[2] / "docs"
 GUIDES = [
@@ -49,7 +50,16 @@ ON_THEIR_OWN = {"kafka-delay", "session-timers", "log-on-s3"}
 """Guides with other servers than a broker; each has a test below."""
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.M | re.S)
 DAY_MS = 24 * 3600 * 1000
+PIPE = """
+name = "first"
+store = "sqlite:///pipe.db"
+input = {topic = "in", log = "chronoline-log"}
+output = {topic = "out", log = "chronoline-log"}
+"""
 PARSED_ONLY = {
+    "pg_dump --format=custom --schema=chronoline --file=monday.dump postgresql://…": (
+        "its database has no name; tests/upgrade/test_restore.py runs it"
+    ),
     "python3 -m venv .venv": "installs; tests/project/test_release.py does it",
     "make demo                     # sends 5,000 messages through a pipe, prints a table of lateness": (
         "the checks themselves; tests/cli/test_demo.py has the demo"
@@ -70,11 +80,14 @@ class Block(NamedTuple):
     body: str
 
 
-def blocks(page: Path, until: str | None = None) -> list[Block]:
-    """The blocks of a page, or of its part before a heading."""
+def blocks(page: Path, until: str | None = None, since: str = "") -> list[Block]:
+    """The blocks of a page, or of its part between two headings."""
     text = page.read_text("utf-8")
     assert until is None or f"\n{until}\n" in text
-    return [Block(*found) for found in BLOCK.findall(text.partition(f"\n{until}\n")[0])]
+    return [
+        Block(*found)
+        for found in BLOCK.findall(text.partition(f"\n{until}\n")[0][text.index(since) :])
+    ]
 
 
 class Player:
@@ -89,9 +102,9 @@ class Player:
         self.said = ""
         self._terminals: dict[str, subprocess.Popen[bytes]] = {}
 
-    def play_commands(self, page: Path, until: str | None = None) -> None:
+    def play_commands(self, page: Path, until: str | None = None, since: str = "") -> None:
         """Plays the `sh` blocks alone."""
-        for block in blocks(page, until):
+        for block in blocks(page, until, since):
             if block.language == "sh" and block.body.partition("\n")[0] not in PARSED_ONLY:
                 self._commands(block.title, self._local(block.body))
 
@@ -102,7 +115,7 @@ class Player:
 
     def _commands(self, title: str, body: str) -> None:
         if title.endswith("terminal"):
-            self._open(title, body)
+            self.open(title, body)
         else:
             self._sh(body)
 
@@ -141,7 +154,7 @@ class Player:
             body = body.replace(stated, here)
         return body
 
-    def _open(self, title: str, body: str) -> None:
+    def open(self, title: str, body: str) -> None:
         """Runs a program in the background. SIGKILL ends the one that ran in this terminal."""
         if (earlier := self._terminals.pop(title, None)) is not None:
             earlier.kill()
@@ -272,6 +285,36 @@ def test_tracing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         player.play_commands(DOCS / "tracing.md")
         with Client(player.address) as client:
             assert client.topics() == []
+
+
+def test_doctor_backup_and_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = DOCS / "operations.md"
+    certificate, key = make_certificate(tmp_path)
+    tokens = Tokens(tmp_path / "tokens.json")
+    door = Door(tokens, ServerTls(certificate=certificate, key=key))
+    monkeypatch.setenv("CHRONOLINE_TOKEN", tokens.create("ops"))
+    (tmp_path / "node.toml").write_text('store = "sqlite:///other.db"\n')
+    (tmp_path / "pipe.toml").write_text(PIPE)
+    with Log((tmp_path / "chronoline-log").as_uri()) as log:
+        log.create_topic("in", partitions=1)
+        log.create_topic("out", partitions=1)
+    with MemoryStore() as store, LocalBroker(store, door=door) as broker:
+        tls = f"{broker.address} --ca {certificate}"
+        with with_places(tmp_path, **{"b1.example:7400 --tls": tls}) as player:
+            monkeypatch.setenv("CHRONOLINE_NODE_HTTP", player.places["127.0.0.1:7480"])
+            player.play_commands(page, until="## Over time")
+            player.open("node", "chronoline up")
+            with Client(player.address) as client:
+                client.create_topic("orders")
+                client.send("orders", b"hello", id="before", delay=60)
+                player.play_commands(page, until="## Restore", since="## Over time")
+                client.send("orders", b"hello", id="after", delay=60)
+            player.close()
+            player.play_commands(page, since="## Restore")
+            player.open("node", "chronoline up")
+            with Client(player.address) as client:
+                assert client.lookup("orders", "before") is not None
+                assert client.lookup("orders", "after") is None
 
 
 def test_tokens_open_what_the_page_says(tmp_path: Path, player: Player) -> None:
