@@ -77,7 +77,6 @@ PAGES_PARSED_ONLY = {
     "docs/cluster.md": "needs machines with names; tests/torture/cluster starts brokers on etcd",
     "docs/deployment.md": "needs Docker and Kubernetes; tests/deploy checks the files",
     "docs/design/testing.md": "runs for an hour",
-    "docs/operations.md": "tests/upgrade/test_restore.py has the dump, tests/cli the others",
     "docs/pipe.md": "needs Spark; tests/cli/pipe calls the commands",
     "docs/releasing.md": "makes a release; tests/project/test_release.py builds and installs one",
     "docs/spark-cluster.md": "needs Spark, YARN and Kubernetes clusters",
