@@ -24,6 +24,8 @@ _TOPICS = ("reminders", "invoices", "retries")
 _MESSAGES = 20_000
 _BATCH = 1_000
 _WATCHED_S = 45
+_FIRST_DUE_S = 15
+"""Seconds until messages fall due, so that the node delivers in peace."""
 _SEED = 7
 
 
@@ -59,7 +61,7 @@ def _fill(client: Client) -> None:
             ToSend(
                 id=f"{name}-{number}",
                 body=json.dumps({"user": number, "kind": name}).encode(),
-                due=now + timedelta(seconds=random.expovariate(1 / 3_000)),
+                due=now + timedelta(seconds=_FIRST_DUE_S + random.expovariate(1 / 3_000)),
             )
             for number in range(_MESSAGES)
         ]
@@ -93,6 +95,11 @@ def _take(console: str) -> None:
             "() => document.querySelector('[data-count=waiting]').textContent !== '…'"
         )
         page.screenshot(path=_PICTURES / "console-topic.png")
+        page.set_viewport_size({"width": 1100, "height": 640})
+        page.get_by_role("link", name="Messages", exact=True).click()
+        page.screenshot(path=_PICTURES / "console-messages.png")
+        page.locator("main table a").nth(3).click()
+        page.screenshot(path=_PICTURES / "console-message.png")
         phone = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark")
         phone.goto(f"{console}/topics/{_TOPICS[0]}")
         phone.locator("[data-chart=forecast] rect.waiting").first.wait_for()
