@@ -22,7 +22,7 @@ from chronoline.cli.output import (
 )
 from chronoline.core.errors import ChronolineError, InvalidInput, Refused
 from chronoline.runtime.json_bytes import json_bytes, json_headers
-from chronoline.runtime.signals import stop_on_signal
+from chronoline.runtime.signals import result_of, stop_on_signal
 from chronoline.runtime.timestamps import show_moment
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _run_until_signal(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
     loop = shared_loop()
     stop = asyncio.Event()
     with stop_on_signal(lambda: loop.call_soon_threadsafe(stop.set)) as received:
-        asyncio.run_coroutine_threadsafe(work(stop), loop).result()
+        result_of(asyncio.run_coroutine_threadsafe(work(stop), loop))
     if received:
         raise typer.Exit(128 + received[0])
 

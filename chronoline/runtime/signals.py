@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import select
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NoReturn
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn, TypeVar
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -62,3 +67,30 @@ def stop_on_signal(stop: Callable[[], object], *, second_ends: bool = True) -> I
 def _usual(handler: Any) -> Any:
     """Python would turn a Ctrl-C into an exception, which all threads and Spark log at length."""
     return signal.SIG_DFL if handler is signal.default_int_handler else handler
+
+
+def result_of(future: Future[T]) -> T:
+    """Wait for a future, and let handlers of signals run meanwhile.
+
+    The kernel may give a signal to another thread. Its handler waits for the main thread then, which
+    `Future.result` would not wake.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return future.result()
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        writer.setblocking(False)
+
+        def wake(_: Future[T]) -> None:
+            with suppress(OSError):
+                writer.send(b"\0")
+
+        before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        try:
+            future.add_done_callback(wake)
+            while not future.done():
+                select.select([reader], [], [])
+                reader.recv(4_096)
+        finally:
+            signal.set_wakeup_fd(before)
+    return future.result()

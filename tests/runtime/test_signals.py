@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 
-from chronoline.runtime.signals import stop_on_signal
+from chronoline.runtime.signals import result_of, stop_on_signal
 
 PATIENCE_S = 60.0
 
@@ -83,3 +85,22 @@ def test_other_threads_change_no_handlers(usual: list[int]) -> None:
     thread.start()
     thread.join()
     assert usual == [signal.SIGTERM]
+
+
+@pytest.mark.usefixtures("usual")
+def test_signal_of_another_thread_wakes_who_waits() -> None:
+    stopped: Future[str] = Future()
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def end() -> None:
+        while sys._current_frames()[main].f_code is not result_of.__code__:
+            pass
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    with stop_on_signal(lambda: stopped.set_result("stopped")) as received:
+        thread = threading.Thread(target=end, daemon=True)
+        thread.start()
+        assert result_of(stopped) == "stopped"
+    thread.join(PATIENCE_S)
+    assert received == [signal.SIGTERM]
