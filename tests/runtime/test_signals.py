@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import queue
 import signal
-import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 
 import pytest
@@ -89,18 +88,21 @@ def test_other_threads_change_no_handlers(usual: list[int]) -> None:
 
 @pytest.mark.usefixtures("usual")
 def test_signal_of_another_thread_wakes_who_waits() -> None:
-    stopped: Future[str] = Future()
-    main = threading.main_thread().ident
-    assert main is not None
+    waits = threading.Event()
+
+    class Stopped(Future[str]):
+        def add_done_callback(self, fn: Callable[[Future[str]], object]) -> None:
+            super().add_done_callback(fn)
+            waits.set()
 
     def end() -> None:
-        while sys._current_frames()[main].f_code is not result_of.__code__:
-            pass
+        waits.wait(PATIENCE_S)
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
+    stopped = Stopped()
+    thread = threading.Thread(target=end, daemon=True)
+    thread.start()
     with stop_on_signal(lambda: stopped.set_result("stopped")) as received:
-        thread = threading.Thread(target=end, daemon=True)
-        thread.start()
         assert result_of(stopped) == "stopped"
     thread.join(PATIENCE_S)
     assert received == [signal.SIGTERM]
