@@ -65,7 +65,7 @@ def _until_it_answers(address: str) -> None:
     for _ in range(30):
         if subprocess.run(asking, capture_output=True, check=False).returncode == 0:
             return
-        time.sleep(0.5)
+        time.sleep(0.5)  # a node that starts sends no signal to strangers
     raise TimeoutError("the node does not start")
 
 

@@ -249,7 +249,7 @@ def _ask_ms(http: httpx.Client, shown: Shown) -> tuple[float, float]:
         first_s = took_s if first_s is None else first_s
         if not shown.is_data or not answer.json()["counting"]:
             return first_s * 1000, took_s * 1000
-        time.sleep(_COUNTING_S)
+        time.sleep(_COUNTING_S)  # as the page does, which asks again until all is counted
 
 
 def _measure_requests(engine: str, folder: Path) -> None:

@@ -119,7 +119,7 @@ def test_answer_is_read_after_this_process_stood_still() -> None:
         time = loop.time
 
         async def handle(_: web.BaseRequest) -> web.Response:
-            loop.time = lambda: time() + 30  # type: ignore[method-assign]
+            loop.time = lambda: time() + 30  # type: ignore[method-assign]  # the process stood still
             return web.Response()
 
         async with serving(handle) as port, Caller(AddressGuard(LOOPBACK)) as caller:
