@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -29,9 +29,11 @@ from chronoline.runtime.fork_guard import ForkGuard
 OLDEST_SQLITE = (3, 38, 0)
 DEFAULT_BUSY_MS = 5_000
 _CHECKPOINT_BYTES = 8 * 1024 * 1024
+_CHECKPOINT_PATIENCE_S = 0.1
 TIMELINE_FILE = 0x43484C4E  # "CHLN"
 LOG_FILE = 0x43484C47  # "CHLG"
 _OWNER = "SELECT application_id, EXISTS (SELECT 1 FROM sqlite_master) FROM pragma_application_id"
+_SCHEMA = "SELECT application_id, user_version FROM pragma_application_id, pragma_user_version"
 _KEPT_READERS = 8
 _KEPT_BYTES = 16 * 1024 * 1024
 _FSYNC_FAILED = {"SQLITE_IOERR_FSYNC", "SQLITE_IOERR_DIR_FSYNC"}
@@ -281,13 +283,22 @@ class SqliteDatabase:
             self._checkpoint()
 
     def _checkpoint(self) -> None:
-        """A failure here, other than of a flush, fails no change: a later checkpoint moves the log."""
+        """Moves the log into the file while nobody writes, in any process.
+
+        SQLite before 3.51.3 can take new commits for moved ones, and lose them, if another process begins the
+        log anew at the start of a checkpoint. So a connection of its own holds the lock of writers meanwhile.
+        If that cannot be had, or on a failure other than of a flush, a later checkpoint moves the log.
+        """
         try:
-            self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            with closing(sqlite3.connect(self.path, timeout=0, isolation_level=None)) as guard:
+                give_up = time.monotonic() + _CHECKPOINT_PATIENCE_S
+                self._retried(lambda: guard.execute("BEGIN IMMEDIATE"), give_up)
+                self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.OperationalError as error:
             if error.sqlite_errorname in _FSYNC_FAILED:
                 self._on_failed_flush(error)
-            logger.warning("the log of %r stays as it is for now: %s", self.path, error)
+            if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
+                logger.warning("the log of %r stays as it is for now: %s", self.path, error)
 
     def _roll_back(self) -> None:
         if self._writer.in_transaction:
@@ -309,7 +320,10 @@ class SqliteDatabase:
             raise _ours(name, self.path, error) from error
 
     def _migrate(self, scripts: Sequence[str]) -> None:
+        """Brings the schema up to date. A current one needs no turn to write."""
         try:
+            if self._is_current(len(scripts)):
+                return
             with self.writing() as connection:
                 found: int = connection.execute("PRAGMA user_version").fetchone()[0]
                 if found > len(scripts):
@@ -325,6 +339,12 @@ class SqliteDatabase:
         except BaseException:
             self.close()
             raise
+
+    def _is_current(self, version: int) -> bool:
+        found: list[tuple[int, int]] = []
+        with self._translated():
+            self._retried(lambda: found.extend(self._writer.execute(_SCHEMA)))
+        return found == [(self._application_id, version)]
 
 
 def _statements(script: str) -> Iterator[str]:

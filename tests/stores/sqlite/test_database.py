@@ -14,7 +14,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -435,6 +435,48 @@ def test_checkpoint_runs_now_and_then(path: str, monkeypatch: pytest.MonkeyPatch
         for number in range(100):
             store.create(topic.uid, [new(f"small{number}")], now_ms=NOW)
         assert found.checkpoints <= before + 1  # not at every commit from then on
+
+
+def test_nobody_writes_during_a_checkpoint(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite before 3.51.3 can lose what another process commits then."""
+    with SqliteStore(path) as store, closing(sqlite3.connect(path, timeout=0)) as other:
+        topic = make_topic(store)
+        tried: list[str] = []
+
+        def try_to_write(sql: str) -> None:
+            if "wal_checkpoint" in sql:
+                with pytest.raises(sqlite3.OperationalError, match="locked") as raised:
+                    other.execute("BEGIN IMMEDIATE")
+                tried.append(raised.value.sqlite_errorname)
+
+        store.engine.database._writer.set_trace_callback(try_to_write)
+        write_much(store, topic)
+        assert set(tried) == {"SQLITE_BUSY"}
+        store.engine.database._writer.set_trace_callback(None)
+
+
+def test_no_checkpoint_runs_while_another_process_writes(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SqliteStore(path) as kept:
+        topic = make_topic(kept)
+        with SqliteStore(path) as store:
+            found = probe(store, monkeypatch)
+            store.create(topic.uid, [new("a")], now_ms=NOW)
+            with child("lock", path) as other:
+                assert other.read_line() == "locked"
+                store.close()
+        assert found.checkpoints == 0
+        assert kept.lookup(topic.uid, ["a"]).keys() == {"a"}
+
+
+def test_store_is_opened_while_another_process_writes(path: str) -> None:
+    with SqliteStore(path) as store:
+        topic = make_topic(store)
+    with child("lock", path) as other:
+        assert other.read_line() == "locked"
+        with SqliteStore(path, busy_ms=0) as store:
+            assert store.list_topics() == [topic]
 
 
 def test_removed_folder_is_named_and_nothing_changes(tmp_path: Path) -> None:
