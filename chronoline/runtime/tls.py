@@ -140,7 +140,7 @@ def grpc_certificate_names(properties: Mapping[str, Iterable[bytes]]) -> tuple[s
     """The same, of the authentication context of a gRPC call."""
     found = [
         each.decode("utf-8", "replace")
-        for name in ("x509_common_name", "x509_uri", "x509_dns")
+        for name in ("x509_common_name", "peer_uri", "peer_dns")
         for each in properties.get(name, ())
     ]
     return _distinct(found)

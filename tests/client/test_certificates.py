@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from chronoline.broker import auth
 from chronoline.broker.tokens import Tokens
@@ -75,6 +76,36 @@ def test_name_in_a_certificate_has_its_rights(
     tokens.revoke("billing")
     with pytest.raises(Unauthenticated):
         _topics(address, known)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        x509.DNSName("billing.example"),
+        x509.UniformResourceIdentifier("spiffe://example/billing"),
+    ],
+)
+def test_alternative_names_in_a_certificate_have_their_rights(
+    name: x509.DNSName | x509.UniformResourceIdentifier,
+    tmp_path: Path,
+    authority: Authority,
+    serve: Serve,
+) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    tokens.admit_certificate("billing", name.value, Rights.parse(["observe"]))
+    address = serve(_node(authority), tokens)
+    assert _topics(address, Tls(authority.file, *authority.issue("any", name))) == []
+
+
+def test_mail_address_in_a_certificate_has_no_rights(
+    tmp_path: Path, authority: Authority, serve: Serve
+) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    tokens.admit_certificate("billing", "me@billing.example", Rights.parse(["observe"]))
+    address = serve(_node(authority), tokens)
+    typed = authority.issue("any", x509.RFC822Name("me@billing.example"))
+    with pytest.raises(Unauthenticated):
+        _topics(address, Tls(authority.file, *typed))
 
 
 def test_revoked_certificate_ends_open_streams(
