@@ -37,6 +37,7 @@ _FASTAPI_SCHEMAS = ("HTTPValidationError", "ValidationError")
 _ALWAYS = (
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
     HTTPStatus.MISDIRECTED_REQUEST,
     HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -49,7 +50,7 @@ WITH_A_BODY = (
 )
 OF_A_TOPIC = (HTTPStatus.NOT_FOUND,)
 OF_A_CHANGE = (HTTPStatus.GATEWAY_TIMEOUT,)
-OF_ONE_MESSAGE = (HTTPStatus.FORBIDDEN, HTTPStatus.CONFLICT, HTTPStatus.GONE)
+OF_ONE_MESSAGE = (HTTPStatus.CONFLICT, HTTPStatus.GONE)
 
 
 def problems(*groups: Sequence[HTTPStatus]) -> dict[int | str, dict[str, Any]]:

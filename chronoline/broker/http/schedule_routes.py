@@ -54,7 +54,7 @@ from chronoline.runtime.json_bytes import json_fields, json_headers
 
 _PAGE = 100
 _TIMES = 5
-_OF_ONE = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
+_OF_ONE = (HTTPStatus.NOT_FOUND,)
 
 ScheduleName = Annotated[
     str,
