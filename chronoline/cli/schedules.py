@@ -206,7 +206,8 @@ def show(broker: Broker, name: Name, as_json: AsJson = False) -> None:
         rows.append(("key", shown_bytes(found.key)))
     rows += [("header", f"{name}={shown_bytes(value)}") for name, value in found.headers]
     rows.append(("body", shown_bytes(found.body)))
-    rows += [("then", show_moment(each)) for each in found.times[1:]]
+    later = found.times if found.problem or found.paused else found.times[1:]
+    rows += [("then", show_moment(each)) for each in later]
     table = Table(Column(), Column(overflow="fold"), show_header=False, box=None)
     for row_name, value in [("schedule", found.name), *rows]:
         table.add_row(row_name, Text(printable(value)))

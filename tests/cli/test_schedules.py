@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 from chronoline.client import Client
 from tests.cli.command import Command
 
@@ -70,6 +72,8 @@ def test_a_schedule_is_changed_paused_resumed_and_deleted(command: Command, topi
     assert "every 300 s" in command(*create, "--every=5m", "--replace")
     assert command("schedule", "pause", "poll").startswith("paused 'poll'")
     assert command.json("schedule", "show", "poll")["paused"] is True
+    shown = command("schedule", "show", "poll")
+    assert re.findall(r"(?:next|then) +(\S+)", shown)[:2] == ["paused", "2999-01-01T00:00:00.000Z"]
     assert "paused" in command("schedule", "list")
     assert command("schedule", "resume", "poll") == (
         "resumed 'poll'; next 2999-01-01T00:00:00.000Z\n"
