@@ -41,6 +41,8 @@ def node_checks(settings: NodeSettings) -> Iterator[Check]:
     yield Check("descriptors", lambda: check_descriptors(settings))
     yield Check("addresses", lambda: check_addresses(settings))
     yield Check("access", lambda: check_access(settings))
+    if settings.audit_file is not None:
+        yield Check("audit_file", partial(check_audit_file, Path(settings.audit_file)))
     files = {
         "certificate": settings.tls_certificate,
         "tls_client_ca": settings.tls_client_ca,
@@ -226,6 +228,24 @@ def _without_tokens(settings: NodeSettings, door: Door) -> str:
     if door.tls is not None and door.tls.requires_certificates:
         return "no tokens: every client with a certificate of tls_client_ca may do everything"
     return "no tokens: every client on this machine may do everything"
+
+
+def check_audit_file(path: Path) -> Diagnosis:
+    """Checks that the node can write the audit trail, or make its file."""
+    if path.is_dir():
+        return problem(f"{str(path)!r} is a folder", "name a file")
+    if not path.parent.is_dir():
+        return problem(
+            f"the folder {str(path.parent)!r} is not there, so the node does not start",
+            "make it, or name another file",
+        )
+    there = path if path.exists() else path.parent
+    if not os.access(there, os.W_OK):
+        return problem(
+            f"this user cannot write {str(there)!r}, so the node does not start",
+            "name another file, or give this user the right",
+        )
+    return ok(f"{str(path)!r} can be written")
 
 
 def check_certificate(path: Path) -> Diagnosis:

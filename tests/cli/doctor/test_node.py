@@ -22,6 +22,9 @@ from chronoline.broker.tokens import Tokens
 from chronoline.cli.main import command_line
 from chronoline.coordination.cluster_store import name_store
 from chronoline.coordination.factory import open_coordination
+from chronoline.core.errors import InvalidInput
+from chronoline.node.logs import audit_to_file
+from chronoline.node.settings import NodeSettings
 from chronoline.runtime.child_process import free_addresses
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.factory import open_store
@@ -71,6 +74,21 @@ def test_output_for_people_has_a_line_for_each_check(doctor: Doctor, tmp_path: P
     (store,) = [line for line in lines if line[1:].startswith(" store: ")]
     assert store.startswith("✗ store: ")
     assert lines[-1].startswith(f"{len(lines) - 1} checks: 1 problem, ")
+
+
+@pytest.mark.parametrize("file", ["missing/audit.log", "."])
+def test_audit_file_that_cannot_be_written(doctor: Doctor, tmp_path: Path, file: str) -> None:
+    given = tmp_path / file
+    settings = NodeSettings(audit_file=str(given))
+    with pytest.raises(InvalidInput, match="cannot be written"):  # so `up` does not start
+        audit_to_file(settings)
+    assert doctor("--set", f"audit_file={given}")["audit_file"]["state"] == "problem"
+
+
+def test_audit_file_is_not_made(doctor: Doctor, tmp_path: Path) -> None:
+    file = tmp_path / "audit.log"
+    assert doctor("--set", f"audit_file={file}")["audit_file"]["state"] == "ok"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_wrong_settings_are_one_line_each_and_the_machine_is_looked_at(doctor: Doctor) -> None:
