@@ -36,6 +36,7 @@ from chronoline.cli.options import (
     In,
     MessageHeaders,
     MessageId,
+    MessageIds,
     MessageKey,
     TopicName,
     When,
@@ -254,7 +255,7 @@ def _print_json(**fields: object) -> None:
 def cancel(
     broker: Broker,
     topic: TopicName,
-    message_ids: Annotated[list[str], typer.Argument(metavar="ID", show_default=False)],
+    message_ids: MessageIds,
     *,
     group: Group = DEFAULT_GROUP,
     as_json: AsJson = False,
@@ -268,45 +269,53 @@ def cancel(
         outcomes = client.cancel_many(topic, message_ids)
     for each in outcomes:
         if as_json:
-            _print_json(id=each.id, **_cancelled_fields(each))
+            _print_json(id=each.id, **_outcome_fields(each, cancelled=True))
         elif each.done:
             print(f"cancelled {each.id!r}")
         elif len(outcomes) > 1:
-            print_to_stderr(
-                f"{each.id!r} {'unknown' if each.unknown else 'refused'}: {each.reason}"
-            )
+            _print_refusal(each)
+    _raise_unless_done(outcomes, "cancelled")
+
+
+def _outcome_fields(outcome: Outcome, **of_done: object) -> dict[str, object]:
+    if outcome.done:
+        return of_done
+    if outcome.unknown or outcome.refusal is None:
+        return {"unknown": True, "reason": outcome.reason}
+    return {"refused": outcome.refusal.value, "reason": outcome.reason}
+
+
+def _print_refusal(outcome: Outcome) -> None:
+    how = "unknown" if outcome.unknown else "refused"
+    print_to_stderr(f"{outcome.id!r} {how}: {outcome.reason}")
+
+
+def _raise_unless_done(outcomes: Outcomes, done: str) -> None:
+    """Raises if not all are done: of one message its refusal, of several their numbers."""
     if len(outcomes) == 1:
         outcomes.raise_for_refused()
     if outcomes.refused:
         unknown = sum(each.unknown for each in outcomes)
         refused = count_of(len(outcomes.refused) - unknown, "message")
         doubt = f", {unknown} unknown: ask again" if unknown else ""
-        raise ChronolineError(f"{refused} of {len(outcomes)} not cancelled{doubt}")
-
-
-def _cancelled_fields(outcome: Outcome) -> dict[str, object]:
-    if outcome.done:
-        return {"cancelled": True}
-    if outcome.unknown or outcome.refusal is None:
-        return {"unknown": True, "reason": outcome.reason}
-    return {"refused": outcome.refusal.value, "reason": outcome.reason}
+        raise ChronolineError(f"{refused} of {len(outcomes)} not {done}{doubt}")
 
 
 @asks_a_broker
 def reschedule(
     broker: Broker,
     topic: TopicName,
-    message_id: MessageId,
+    message_ids: MessageIds,
     *,
     due: Due = None,
     delay: In = None,
     expires: Expires = None,
     group: Group = DEFAULT_GROUP,
 ) -> None:
-    """Move a waiting message to another time.
+    """Move waiting messages to another time.
 
     chronoline reschedule reminders ada-1 --in 2h
-    chronoline reschedule reminders ada-1 --due 2027-01-31T12:00:00Z
+    chronoline reschedule reminders ada-1 ada-2 --due 2027-01-31T12:00:00Z
     chronoline reschedule reminders ada-1 --in 2h --expires +3h
 
     A message that was sent with --expires keeps it, unless a new one is given:
@@ -316,9 +325,13 @@ def reschedule(
     if not at:
         raise InvalidInput("give --due or --in")
     with broker.client(group=group) as client:
-        client.reschedule(topic, message_id, expires=expiry(expires), **at)
-        moved = client.lookup(topic, message_id)
-    print(f"moved {message_id!r}" + (f": due {show_moment(moved.due)}" if moved else ""))
+        outcomes = client.reschedule_many(topic, message_ids, expires=expiry(expires), **at)
+    for each in outcomes:
+        if each.done:
+            print(f"moved {each.id!r}" + (f": due {show_moment(each.at)}" if each.at else ""))
+        elif len(outcomes) > 1:
+            _print_refusal(each)
+    _raise_unless_done(outcomes, "moved")
 
 
 @asks_a_broker

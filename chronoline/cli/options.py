@@ -37,6 +37,7 @@ def default(shown: str) -> str:
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 MessageId = Annotated[str, typer.Argument(metavar="ID", show_default=False)]
+MessageIds = Annotated[list[str], typer.Argument(metavar="ID", show_default=False)]
 Group = Annotated[
     str, typer.Option(metavar="G", help="The producer group, which owns its messages.")
 ]

@@ -329,17 +329,32 @@ class AsyncClient:
         A message with `expires` keeps it, unless a new one is given here. A due at or after `expires` is
         refused (`expired`).
         """
+        moved = await self.reschedule_many(topic, [id], due=due, delay=delay, expires=expires)
+        moved.raise_for_refused()
+
+    async def reschedule_many(
+        self,
+        topic: str,
+        ids: Iterable[str],
+        *,
+        due: datetime | None = None,
+        delay: Delay | None = None,
+        expires: datetime | None = None,
+    ) -> Outcomes:
+        """Moves messages of the own group to one time; returns an outcome for each, with the new due as `at`.
+
+        They are not one transaction. `expires` is as for `reschedule`.
+        """
         if due is None and delay is None:
             raise InvalidInput("say when it is due: give due or delay; delay=0 means at once")
-        _checked_ids([id])
-        change = Change(
-            Operation.RESCHEDULE,
-            id,
-            self._producer.name,
-            to=when(due, delay),
-            expires=None if expires is None else moment_ms(expires, "expires"),
-        )
-        raise_for_refused(await self._request(topic, Operation.RESCHEDULE, [change]))
+        to = when(due, delay)
+        until_ms = None if expires is None else moment_ms(expires, "expires")
+        group = self._producer.name
+        changes = [
+            Change(Operation.RESCHEDULE, each, group, to=to, expires=until_ms)
+            for each in _checked_ids(ids)
+        ]
+        return Outcomes(await self._request(topic, Operation.RESCHEDULE, changes))
 
     async def cancel(self, topic: str, id: str) -> None:
         """Cancels a message of the own group. Raises `Refused` if it is leased, or another group owns it."""

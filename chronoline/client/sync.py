@@ -338,6 +338,23 @@ class Client(Closable):
         """
         return self._run(self._inner.reschedule(topic, id, due=due, delay=delay, expires=expires))
 
+    def reschedule_many(
+        self,
+        topic: str,
+        ids: Iterable[str],
+        *,
+        due: datetime | None = None,
+        delay: Delay | None = None,
+        expires: datetime | None = None,
+    ) -> Outcomes:
+        """Moves messages of the own group to one time; returns an outcome for each, with the new due as `at`.
+
+        They are not one transaction. `expires` is as for `reschedule`.
+        """
+        return self._run(
+            self._inner.reschedule_many(topic, ids, due=due, delay=delay, expires=expires)
+        )
+
     def cancel(self, topic: str, id: str) -> None:
         """Cancels a message of the own group. Raises `Refused` if it is leased, or another group owns it."""
         return self._run(self._inner.cancel(topic, id))

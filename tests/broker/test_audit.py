@@ -32,6 +32,7 @@ _CHANGES_OF_CLIENTS = {
     "create_message",
     "create_messages",
     "reschedule_message",
+    "reschedule_messages",
     "cancel_message",
     "cancel_messages",
     "receive",

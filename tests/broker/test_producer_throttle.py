@@ -118,3 +118,18 @@ def test_only_the_failing_http_connection_is_throttled(tmp_path: Path) -> None:
             await until(is_served_again)
 
     run_scene(play)
+
+
+@pytest.mark.parametrize("path", ["messages", "messages/a/reschedule", "reschedule", "cancel"])
+def test_every_request_of_a_producer_is_throttled(tmp_path: Path, path: str) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as it:
+            await it.create_topic("jobs")
+
+            async def fail() -> bool:
+                answer = await it.http.post(f"/v1/topics/jobs/{path}", json={"unknown": 1})
+                return answer.status_code == HTTPStatus.TOO_MANY_REQUESTS
+
+            await until(fail)
+
+    run_scene(play)

@@ -296,6 +296,19 @@ def test_reschedule_takes_a_moment_or_a_duration(
     assert command.refusal("reschedule", topic, "i") == "give --due or --in"
 
 
+def test_reschedule_of_several_names_those_that_were_refused(
+    command: Command, client: Client, topic: str
+) -> None:
+    for each in ("a", "b"):
+        client.send(topic, id=each, delay=3_600)
+    failed = command.failed("reschedule", topic, "a", "missing", "b", "--due=2100-01-01T00:00:00Z")
+    assert failed.stdout == "".join(
+        f"moved {each!r}: due 2100-01-01T00:00:00.000Z\n" for each in ("a", "b")
+    )
+    assert failed.stderr.startswith("'missing' refused: ")
+    assert str(failed.exception) == "1 message of 3 not moved"
+
+
 def test_reschedule_past_expires_is_refused_without_a_new_one(
     command: Command, client: Client, topic: str
 ) -> None:

@@ -62,6 +62,7 @@ _BAD: dict[str, tuple[Ask, str]] = {
     ),
     "move to no time": (lambda c: c.reschedule("t", "x", due=_NAIVE), "has no time zone"),
     "move without a time": (lambda c: c.reschedule("t", "x"), "give due or delay"),
+    "move of many without a time": (lambda c: c.reschedule_many("t", ["x"]), "give due or delay"),
     "expires before 1970": (
         lambda c: c.send("t", expires=datetime(1960, 1, 1, tzinfo=UTC)),
         r"expires 1960-01-01 .* is not between 1970 and the year 9999$",

@@ -139,12 +139,27 @@ def test_cancel_many_returns_an_outcome_for_each(chronoline_broker: str) -> None
         assert client.cancel_many("t", []) == []
 
 
+def test_reschedule_many_returns_an_outcome_for_each(chronoline_broker: str) -> None:
+    ids = [f"m{number}" for number in range(3_000)]
+    due = datetime(2040, 1, 1, tzinfo=UTC)
+    with Client(chronoline_broker) as client:
+        client.create_topic("t")
+        client.send_many("t", [ToSend(id=each, delay=3_600) for each in ids]).raise_for_refused()
+        outcomes = client.reschedule_many("t", [*ids, "missing"], due=due)
+        assert [each.id for each in outcomes] == [*ids, "missing"]
+        assert [each.refusal for each in outcomes.refused] == ["not_found"]
+        assert {each.at for each in outcomes if each.done} == {due}
+        assert client.count("t", due, due + timedelta(milliseconds=1)).total == len(ids)
+
+
 def test_every_list_may_be_a_generator(chronoline_broker: str) -> None:
     ids = ["a", "b", "c"]
     with Client(chronoline_broker) as client:
         client.create_topic("t")
         sent = client.send_many("t", (ToSend(id=each, delay=3_600) for each in ids))
         assert [each.id for each in sent.raise_for_refused()] == ids
+        moved = client.reschedule_many("t", (each for each in ids), delay=7_200)
+        assert [each.id for each in moved.raise_for_refused()] == ids
         cancelled = client.cancel_many("t", (each for each in ids))
         assert [each.id for each in cancelled.raise_for_refused()] == ids
         for name in ("d", "e"):

@@ -204,12 +204,17 @@ class SendBatchRequest(RequestBody):
     producer_group: ProducerGroup = DEFAULT_PRODUCER_GROUP
 
 
+_RESCHEDULE_RULES: dict[str, Any] = {
+    "allOf": [exactly_one(*DUE_NAMES), at_most_one("expires", "expires_ms")]
+}
+
+
 class RescheduleRequest(DueFields):
     """A new due for a message."""
 
     model_config = ConfigDict(
         json_schema_extra={
-            "allOf": [exactly_one(*DUE_NAMES), at_most_one("expires", "expires_ms")],
+            **_RESCHEDULE_RULES,
             "examples": [{"in": "10m"}, {"in": "1h", "expires": "2030-01-31T12:00:00Z"}],
         }
     )
@@ -222,6 +227,25 @@ class RescheduleRequest(DueFields):
     def _check_expires(self) -> Self:
         self._check_at_most_one("expires", "expires_ms")
         return self
+
+    def to_changes(self, ids: Sequence[str]) -> list[Change]:
+        if self.time is None:
+            raise InvalidInput("say when: due, due_ms, in or delay_ms")
+        expires = self.expires if self.expires is not None else self.expires_ms
+        return [
+            Change(Operation.RESCHEDULE, each, self.producer_group, to=self.time, expires=expires)
+            for each in ids
+        ]
+
+
+class RescheduleBatchRequest(RescheduleRequest):
+    """A new due for messages."""
+
+    model_config = ConfigDict(
+        json_schema_extra={**_RESCHEDULE_RULES, "examples": [{"ids": ["u1", "u2"], "in": "10m"}]}
+    )
+
+    ids: list[Id]
 
 
 class CancelBatchRequest(RequestBody):
@@ -260,9 +284,9 @@ class MessageRoutes:
         router.delete(message, responses=problems(OF_A_TOPIC, OF_A_CHANGE, OF_ONE_MESSAGE))(
             self.cancel_message
         )
-        router.post(f"{topic}/cancel", responses=problems(WITH_A_BODY, OF_A_TOPIC, OF_A_CHANGE))(
-            self.cancel_messages
-        )
+        of_many = problems(WITH_A_BODY, OF_A_TOPIC, OF_A_CHANGE)
+        router.post(f"{topic}/reschedule", responses=of_many)(self.reschedule_messages)
+        router.post(f"{topic}/cancel", responses=of_many)(self.cancel_messages)
         router.get(message, responses=of_topic)(self.look_up)
         router.get(
             f"{message}/body",
@@ -327,17 +351,17 @@ class MessageRoutes:
     ) -> OutcomeResponse:
         """Move a message of the own producer group to another due, which must be before its `expires`."""
         principal.check(RightKind.PRODUCE, topic, request.producer_group)
-        if request.time is None:
-            raise InvalidInput("say when: due, due_ms, in or delay_ms")
-        change = Change(
-            Operation.RESCHEDULE,
-            id,
-            request.producer_group,
-            to=request.time,
-            expires=request.expires if request.expires is not None else request.expires_ms,
-        )
-        outcome = only_outcome(await self._change(topic, [change]))
+        outcome = only_outcome(await self._change(topic, request.to_changes([id])))
         return OutcomeResponse.of(outcome, due=outcome.at)
+
+    async def reschedule_messages(
+        self, principal: RequestPrincipal, topic: TopicName, request: RescheduleBatchRequest
+    ) -> OutcomesResponse:
+        """Move messages of the own producer group to one due, each with an outcome of its own."""
+        check_batch(len(request.ids), self._parts.limits)
+        principal.check(RightKind.PRODUCE, topic, request.producer_group)
+        changes = request.to_changes(request.ids)
+        return await outcomes_response(await self._change(topic, changes), "due")
 
     async def cancel_message(
         self,

@@ -25,7 +25,7 @@ _INVALID = frozenset(
         HTTPStatus.UNPROCESSABLE_ENTITY,
     }
 )
-_OF_MESSAGES = ("/messages", "/cancel")
+_OF_MESSAGES = ("/messages", "/reschedule", "/cancel")
 _QUIET_S = 60.0
 """A connection that has sent nothing for this time is shown no more."""
 

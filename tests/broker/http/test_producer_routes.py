@@ -202,6 +202,28 @@ def test_message_is_rescheduled_past_expires_with_a_new_one(tmp_path: Path) -> N
     asyncio.run(play())
 
 
+def test_producer_group_reschedules_a_batch(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic()
+            for each in ("a", "b"):
+                await served.put(each, delay_ms=60_000, producer_group="g")
+            url, due = "/v1/topics/t/reschedule", "2040-01-01T00:00:00.000Z"
+            batch = {"ids": ["a", "missing", "b"], "due": due, "producer_group": "g"}
+            other = await served.http.post(url, json={"ids": ["a"], "due": due})
+            assert other.json()["outcomes"][0]["refusal"] == "not_owner"
+            done = await served.http.post(url, json=batch)
+            assert done.status_code == 200
+            told = [(each["id"], each.get("due")) for each in done.json()["outcomes"]]
+            assert told == [("a", due), ("missing", None), ("b", due)]
+            for each in ("a", "b"):
+                found = await served.http.get(f"/v1/topics/t/messages/{each}")
+                assert found.json()["due"] == due
+            assert (await served.http.post(url, json={"ids": ["a"]})).status_code == 400
+
+    asyncio.run(play())
+
+
 def test_producer_group_cancels_a_batch(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:

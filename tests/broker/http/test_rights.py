@@ -29,6 +29,7 @@ REQUESTS: dict[tuple[str, str], dict[str, Any] | None] = {
     ("post", "/v1/topics/{topic}/messages"): {"messages": [{"id": "b"}]},
     ("post", "/v1/topics/{topic}/messages/{id}/reschedule"): {"in": "1m"},
     ("delete", "/v1/topics/{topic}/messages/{id}"): None,
+    ("post", "/v1/topics/{topic}/reschedule"): {"ids": ["b"], "in": "1m"},
     ("post", "/v1/topics/{topic}/cancel"): {"ids": ["b"]},
     ("get", "/v1/topics/{topic}/messages/{id}"): None,
     ("get", "/v1/topics/{topic}/messages/{id}/body"): None,
@@ -67,8 +68,9 @@ REQUESTS: dict[tuple[str, str], dict[str, Any] | None] = {
 """A valid request for each route; the list of topics has only those that the token may see."""
 _OPEN = {("get", "/livez"), ("get", "/readyz"), ("get", "/v1/topics"), ("get", "/v1/schedules")}
 _ALLOWED = {
-    RightKind.PRODUCE: "topic create-message messages reschedule cancel-message cancel look state body dead "
-    "redrive discard schedule show-schedule next-times pause-schedule resume-schedule delete-schedule",
+    RightKind.PRODUCE: "topic create-message messages reschedule-message reschedule cancel-message cancel "
+    "look state body dead redrive discard schedule show-schedule next-times pause-schedule resume-schedule "
+    "delete-schedule",
     RightKind.CONSUME: "topic receive ack extend release retry bury",
     RightKind.OBSERVE: "topic look list state counts forecast dead show-schedule next-times info metrics",
     RightKind.ADMINISTER: "create topic drop change pause resume look list state matching counts forecast "
@@ -91,8 +93,9 @@ _NAMES = dict(
             "resume",
             "create-message",
             "messages",
-            "reschedule",
+            "reschedule-message",
             "cancel-message",
+            "reschedule",
             "cancel",
             "look",
             "body",
