@@ -162,6 +162,16 @@ def test_schedules_belong_to_their_group_and_to_administrators(client_with: Make
                 change("s")
     with pytest.raises(Forbidden):
         shipping.create_schedule("s", "orders", b"y", every=60, if_exists="replace")
+    elsewhere = client_with("produce:mails:shop", producer_group="shop")
+    for move in (
+        lambda: elsewhere.pause_schedule("s"),
+        lambda: elsewhere.delete_schedule("s"),
+        lambda: elsewhere.create_schedule("s", "mails", every=60, if_exists="replace"),
+    ):
+        with pytest.raises(Forbidden, match="does not have the right to change schedule 's'") as no:
+            move()
+        assert "orders" not in str(no.value)  # neither the topic
+        assert "billing" not in str(no.value)  # nor the group
     assert [each.name for each in observer.schedules()] == ["s"]
     assert admin.pause_schedule("s").paused
     assert billing.delete_schedule("s")
