@@ -853,13 +853,14 @@ class Loader:
 
 
 def pause_words(topic: Topic) -> str:
-    """Why the consumers of a paused topic get nothing; empty if it is not paused."""
+    """Why the consumers of a paused topic get nothing, in one line; empty if it is not paused."""
     pause = topic.pause
     if pause is None:
         return ""
     by = f" by {pause.by}" if pause.by else ""
     why = f": {pause.reason}" if pause.reason else ""
-    return f"topic {topic.name!r} is paused since {show_moment(pause.since)}{by}{why}"
+    words = f"topic {topic.name!r} is paused since {show_moment(pause.since)}{by}{why}"
+    return "".join(each if each.isprintable() else " " for each in words)  # for terminals and logs
 
 
 def _joined(ready: Sequence[Reservation]) -> list[list[Reservation]]:

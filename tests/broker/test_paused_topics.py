@@ -33,13 +33,13 @@ def test_paused_consumers_are_told_why_and_served_again(tmp_path: Path) -> None:
             async with raw_consumer(broker.address, "c", "1") as stream:
                 await stream.subscribe(topic.uid, 10)
                 assert (await stream.hears("share")).reason == ""
-                paused = await client.pause_topic("jobs", reason="mails bounce")
+                paused = await client.pause_topic("jobs", reason="mails\nbounce\x1b[2J")
                 assert paused.pause is not None
-                assert paused.pause.reason == "mails bounce"
+                assert paused.pause.reason == "mails\nbounce\x1b[2J"
                 told = await stream.hears("share")
                 assert (told.start_bucket, told.stop_bucket) == (0, 0)
                 assert told.reason.startswith("topic 'jobs' is paused since 2")
-                assert told.reason.endswith(": mails bounce")
+                assert told.reason.endswith(": mails bounce [2J")  # for a terminal
                 await client.send("jobs", b"x", id="m")
                 resumed = await client.resume_topic("jobs")
                 assert resumed.pause is None
