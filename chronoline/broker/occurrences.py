@@ -14,8 +14,9 @@ the others go on. A broker that dies leaves either the whole step or nothing of 
 for longer than the occurrences reach ahead, the catch-up of each schedule says what becomes of those that
 were missed. However many are made up for, a round begins with the schedules that are in time.
 
-Quotas: occurrences are creates of their producer group. Where its quota leaves no room, the schedules of this
-group and topic keep their state and are passed over, for a second or more; `held_back` has the reason.
+Quotas: occurrences are creates of their producer group. Where its quota leaves no room, or cannot be counted,
+the schedules of this group and topic keep their state and are passed over, for a second or more; `held_back`
+has the reason.
 Occurrences that are late by then are missed, and the catch-up decides.
 """
 
@@ -34,7 +35,6 @@ from chronoline.broker.quotas import QuotaRoom, Quotas
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.topics import Topics
 from chronoline.core.errors import ChronolineError, OutcomeUnknown, RowsLocked, TopicNotFound
-from chronoline.core.quotas import QuotaRefusal
 from chronoline.core.schedule import (
     AHEAD_MS,
     MISSED_AFTER_MS,
@@ -80,7 +80,7 @@ Owner = tuple[int, str]
 
 
 class _Hold(NamedTuple):
-    """A quota that leaves no room."""
+    """A quota that leaves no room, or could not be counted."""
 
     until_s: float
     """When to ask again, by the monotonic clock."""
@@ -258,10 +258,12 @@ class Occurrences(AsyncService):
 
     async def _step(self, planned: Sequence[_Planned]) -> bool:
         """Makes steps, as far as quotas admit them. False if some of them should be tried again soon."""
+        # Together, so that a quota that cannot be counted delays the steps once.
+        rooms = await asyncio.gather(*(self._admit(each) for each in planned))
         admitted = [
-            (each, admission)
-            for each in planned
-            if (admission := await self._admit(each)).allowed or not each.plan.times
+            (each, room)
+            for each, room in zip(planned, rooms, strict=True)
+            if room.allowed or not each.plan.times
         ]
         steps = [each._replace(plan=each.plan.first(may.allowed)) for each, may in admitted]
         created = [0] * len(steps)
@@ -287,17 +289,29 @@ class Occurrences(AsyncService):
         if (hold := self._holds.get(planned.owner)) is not None:
             self._tell_held(schedule, hold)
             return QuotaRoom(0)
+        group, wanted = schedule.producer_group, len(planned.plan.times)
+        begun_s = time.monotonic()
         try:
             topic = await self._topics.get(schedule.topic_uid)
+            room = await self._quotas.admit(topic, group, wanted)
         except TopicNotFound:  # the store refuses the step
-            return QuotaRoom(len(planned.plan.times))
-        wanted = len(planned.plan.times)
-        admission = await self._quotas.admit(topic, schedule.producer_group, wanted)
-        if admission.refusal is not None:
-            hold = _held_by(admission.refusal, topic.name, schedule.producer_group)
-            self._holds[planned.owner] = hold
-            self._tell_held(schedule, hold)
-        return admission
+            return QuotaRoom(wanted)
+        except ChronolineError as error:  # no other schedule waits for that
+            hold = _held(
+                group,
+                self._topics.name_of(schedule.topic_uid),
+                str(error),
+                time.monotonic() - begun_s,
+            )
+            room = QuotaRoom(0)
+        else:
+            if room.refusal is None:
+                return room
+            wait_s = room.refusal.retry_after_ms / 1000
+            hold = _held(group, topic.name, room.refusal.reason, wait_s)
+        self._holds[planned.owner] = hold
+        self._tell_held(schedule, hold)
+        return room
 
     def _stepped(self, step: _Planned, created: int) -> None:
         self._count(step.schedule, "created", created)
@@ -408,11 +422,11 @@ class Occurrences(AsyncService):
         return self._write(steps[:half], store) + self._write(steps[half:], store)
 
 
-def _held_by(refusal: QuotaRefusal, topic: str, group: str) -> _Hold:
-    wait_s = min(max(_RETRY_S, refusal.retry_after_ms / 1000), _LONGEST_HOLD_S)
+def _held(group: str, topic: str, reason: str, wait_s: float) -> _Hold:
+    wait_s = min(max(_RETRY_S, wait_s), _LONGEST_HOLD_S)
     return _Hold(
         time.monotonic() + wait_s,
-        f"it waits for a quota of producer group {group!r} on topic {topic!r}: {refusal.reason}",
+        f"it waits for a quota of producer group {group!r} on topic {topic!r}: {reason}",
     )
 
 

@@ -21,6 +21,7 @@ from chronoline.core.errors import (
     InvalidInput,
     ScheduleExists,
     ScheduleNotFound,
+    StoreUnavailable,
     TooManySchedules,
 )
 from chronoline.core.schedule import AHEAD_MS, CatchUpRule, Recurrence, Schedule, occurrence_id
@@ -352,6 +353,40 @@ def test_what_is_missed_for_want_of_a_quota_is_caught_up() -> None:
             assert 1 <= len(late) <= 2, (
                 "the latest of them, as its catch-up says, and one that came since"
             )
+
+    asyncio.run(play())
+
+
+def test_a_quota_that_cannot_be_counted_delays_no_other_schedule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def play() -> None:
+        async with scene() as at:
+            create, limited = at.client.create_schedule, TopicSettings(group_waiting=8)
+            await at.client.create_topic("a", limited)
+            slow = (await at.client.create_topic("b", limited)).uid
+            count_owned = at.store.count_owned
+
+            def count(topic_uid: int, group: str, *, most: int) -> int:
+                if topic_uid != slow:
+                    return count_owned(topic_uid, group, most=most)
+                late = StoreUnavailable("the count took too long")
+                late.answered = ()  # others were answered meanwhile, so the store is healthy
+                raise late
+
+            with monkeypatch.context() as away:
+                away.setattr(at.store, "count_owned", count)
+                assert at.node.parts is not None
+                at.node.parts.gate.stopping = True  # until all are there
+                for name in ("a", "b", "t"):
+                    await create(name, name, every=10)
+                at.node.parts.gate.stopping = False
+                at.node.parts.schedules.clock_moved()
+                await until(lambda: _is_caught_up(at, "a"))
+                await until(lambda: _is_caught_up(at, "t"))
+                assert await at.waiting("b") == []
+                assert "the count took too long" in (await at.client.schedule("b")).problem
+            await until(lambda: _is_caught_up(at, "b"))
 
     asyncio.run(play())
 
