@@ -10,9 +10,10 @@ the state that was read, so it is done once, by any of them. To spare the others
 after the other, in the order of their names.
 
 Failure: what cannot be done now is tried again after a second, what cannot be read in the next round, and
-the others go on. A broker that dies leaves either the whole step or nothing of it. If all brokers are away
-for longer than the occurrences reach ahead, the catch-up of each schedule says what becomes of those that
-were missed. However many are made up for, a round begins with the schedules that are in time.
+the others go on: a schedule that another process holds is passed over for that second. A broker that dies
+leaves either the whole step or nothing of it. If all brokers are away for longer than the occurrences reach
+ahead, the catch-up of each schedule says what becomes of those that were missed. However many are made up
+for, a round begins with the schedules that are in time.
 
 Quotas: occurrences are creates of their producer group. Where its quota leaves no room, or cannot be counted,
 the schedules of this group and topic keep their state and are passed over, for a second or more; `held_back`
@@ -77,6 +78,8 @@ _MOST_TOLD = 1_000
 
 Owner = tuple[int, str]
 """The topic and the producer group of a schedule, which have one quota."""
+_State = tuple[int, int]
+"""The uid and the version of a schedule."""
 
 
 class _Hold(NamedTuple):
@@ -96,6 +99,10 @@ class _Planned(NamedTuple):
     @property
     def owner(self) -> Owner:
         return self.schedule.topic_uid, self.schedule.producer_group
+
+    @property
+    def state(self) -> _State:
+        return self.schedule.uid, self.schedule.version
 
     def step(self, now_ms: int) -> ScheduleStep:
         messages = [occurrence(self.schedule, each, now_ms) for each in self.plan.times]
@@ -139,13 +146,15 @@ class Occurrences(AsyncService):
         self._quotas = quotas
         self._turn = turn
         self._holds: dict[Owner, _Hold] = {}
+        # The schedules whose step could not be made, and when to try again, by the monotonic clock.
+        self._busy: dict[_State, float] = {}
         self._is_behind = False
         """The last round left occurrences that are to be made up for."""
         self._alarm = Alarm()
         self._begun_s = 0.0
         self._round_s = 0.0
         """When the next round begins, by the monotonic clock."""
-        self._told = BoundedCache[tuple[int, int], None](_MOST_TOLD)
+        self._told = BoundedCache[_State, None](_MOST_TOLD)
         self._held_told = BoundedCache[int, float](_MOST_TOLD)
         self._working: asyncio.Task[None] | None = None
 
@@ -200,24 +209,23 @@ class Occurrences(AsyncService):
         until_ms = self._access.clock.now_ms() + AHEAD_MS
         now_s = time.monotonic()
         self._holds = {each: hold for each, hold in self._holds.items() if hold.until_s > now_s}
+        self._busy = {each: until_s for each, until_s in self._busy.items() if until_s > now_s}
         wait_s = await self._create_until(until_ms)
+        again_s = [*(each.until_s for each in self._holds.values()), *self._busy.values()]
         now_s = time.monotonic()
-        return min([wait_s, *(max(0.0, each.until_s - now_s) for each in self._holds.values())])
+        return min([wait_s, *(max(0.0, each - now_s) for each in again_s)])
 
     async def _create_until(self, until_ms: int) -> float:
         missed_ms = until_ms - AHEAD_MS - MISSED_AFTER_MS
         was_behind, self._is_behind = self._is_behind, False
         # While others catch up, those in time have a round half as far ahead: fewer and larger steps.
         in_time_ms = until_ms - AHEAD_MS // 2 if was_behind else until_ms
-        again = False
         for after, before_ms in ((SchedulePlace(missed_ms, ""), in_time_ms), (None, missed_ms - 1)):
-            done, is_cut = await self._create_behind(after, before_ms, until_ms)
-            again |= not done
-            if is_cut:
+            if await self._create_behind(after, before_ms, until_ms):
                 self._is_behind = after is None
-                return _RETRY_S if again else 0.0
-        if again or was_behind:
-            return _RETRY_S if again else 0.0
+                return 0.0
+        if was_behind:
+            return 0.0
         next_ms = await self._access.call(
             "next_schedule", lambda store: store.next_schedule_ms(until_ms)
         )
@@ -228,9 +236,8 @@ class Occurrences(AsyncService):
 
     async def _create_behind(
         self, after: SchedulePlace | None, before_ms: int, until_ms: int
-    ) -> tuple[bool, bool]:
-        """Serves the schedules from a place to a moment: whether all steps were made, and if it was cut."""
-        done = True
+    ) -> bool:
+        """Serves the schedules from a place to a moment. True if a step could not hold all occurrences."""
         while True:
             begun_s = time.monotonic()
             page = await self._access.call(
@@ -241,23 +248,24 @@ class Occurrences(AsyncService):
                     before_ms=before_ms,
                     until_ms=until_ms,
                     holds=self._holds.copy(),
+                    busy=self._busy.copy(),
                 ),
             )
             for schedule in page.held:
                 self._tell_held(schedule, self._holds[schedule.topic_uid, schedule.producer_group])
             if page.planned:
-                done &= await self._step(page.planned)
+                await self._step(page.planned)
             if page.last is None and not page.is_cut:
-                return done, False
+                return False
             urgent = page.is_urgent(self._access.clock.now_ms())
             rests = _URGENT_REST if urgent else _REST
             await asyncio.sleep(rests * (time.monotonic() - begun_s))
             if page.is_cut:
-                return done, True
+                return True
             after = page.last
 
-    async def _step(self, planned: Sequence[_Planned]) -> bool:
-        """Makes steps, as far as quotas admit them. False if some of them should be tried again soon."""
+    async def _step(self, planned: Sequence[_Planned]) -> None:
+        """Makes steps, as far as quotas admit them."""
         # Together, so that a quota that cannot be counted delays the steps once.
         rooms = await asyncio.gather(*(self._admit(each) for each in planned))
         admitted = [
@@ -281,7 +289,8 @@ class Occurrences(AsyncService):
         for step, stepped in zip(steps, done, strict=True):
             if stepped is not None and stepped.done:
                 self._stepped(step, stepped.created)
-        return all(each is not None and each.done for each in done)
+            else:
+                self._busy[step.state] = time.monotonic() + _RETRY_S
 
     async def _admit(self, planned: _Planned) -> QuotaRoom:
         """The number of occurrences that the quota of their group admits."""
@@ -374,6 +383,7 @@ class Occurrences(AsyncService):
         before_ms: int,
         until_ms: int,
         holds: Collection[Owner],
+        busy: Collection[_State],
     ) -> _Page:
         found = store.due_schedules(before_ms, after=after, limit=_PAGE)
         now_ms = self._access.clock.now_ms()
@@ -385,6 +395,8 @@ class Occurrences(AsyncService):
             assert schedule.next_ms is not None
             if (schedule.topic_uid, schedule.producer_group) in holds:
                 held.append(schedule)
+                continue
+            if (schedule.uid, schedule.version) in busy:
                 continue
             most = min(left, left_bytes // max(1, schedule.content_bytes))
             if most <= 0:

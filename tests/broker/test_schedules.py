@@ -459,6 +459,40 @@ def test_messages_that_others_hold_delay_no_other_schedule(postgres_server: Post
     asyncio.run(play())
 
 
+def test_schedules_that_others_hold_delay_no_other_schedule(
+    postgres_server: PostgresServer,
+) -> None:
+    """Although their occurrences of a minute are more than those of one step."""
+
+    async def play() -> None:
+        url = postgres_server.create_database("held schedules")
+        async with running(url) as broker, broker.client() as client:
+            await client.create_topic("t")
+            first_ms = (SystemClock().now_ms() // 1000 + 20) * 1000
+            assert broker.node.parts is not None
+            broker.node.parts.gate.stopping = True  # until all are there
+            for number in range(40):
+                await client.create_schedule(f"held{number}", "t", every=1, start=from_ms(first_ms))
+            later_ms = first_ms + 1_000
+            await client.create_schedule("free", "t", every=3_600, start=from_ms(later_ms))
+            with psycopg.connect(url) as others:
+                others.execute(
+                    "SELECT name FROM chronoline.schedules WHERE name LIKE 'held%' FOR UPDATE"
+                )
+                broker.node.parts.gate.stopping = False
+                broker.node.parts.schedules.clock_moved()
+                await until(lambda: _is_there(client, occurrence_id("free", later_ms)))
+                assert not await _is_there(client, occurrence_id("held0", first_ms))
+                others.rollback()
+            await until(lambda: _is_there(client, occurrence_id("held0", first_ms)))
+
+    asyncio.run(play())
+
+
+async def _is_there(client: AsyncClient, message_id: str) -> bool:
+    return await client.lookup("t", message_id) is not None
+
+
 @pytest.mark.parametrize("where", ["step before", "step after"])
 def test_nothing_is_doubled_or_missing_when_a_broker_is_killed(
     postgres_server: PostgresServer, where: str
