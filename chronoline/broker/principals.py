@@ -212,7 +212,8 @@ async def visible_schedules(
     A page with fewer than the limit is the last.
     """
     found: list[ShownSchedule] = []
-    size = limit if principal.may(RightKind.OBSERVE) else max(limit, _SEARCHED)
+    sees_all = principal.may(RightKind.OBSERVE, EVERY_TOPIC)
+    size = limit if sees_all else max(limit, _SEARCHED)
     while len(found) < limit:
         page = await schedules.page(topic_uid=topic_uid, after=after, limit=size)
         for each in page:
