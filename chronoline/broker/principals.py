@@ -56,19 +56,20 @@ class Principal:
         """Raises `Forbidden` with the right that is missing."""
         if not self.may(kind, topic, name):
             others = name is not None and self.rights.allows(kind, topic)
-            raise self._forbidden(_right(kind, topic, name), _OTHER_NAME[kind] if others else "")
+            raise self.forbidden(_right(kind, topic, name), _OTHER_NAME[kind] if others else "")
 
     def check_touches(self, topic: str) -> None:
         """Raises `Forbidden` unless there is any right to this topic."""
         if not self.rights.touches(topic):
-            raise self._forbidden(f"to topic {topic[:MAX_NAME_BYTES]!r}, of any kind")
+            raise self.forbidden(f"to topic {topic[:MAX_NAME_BYTES]!r}, of any kind")
 
     def check_touches_any(self) -> None:
         """Raises `Forbidden` for rights that concern no topic, such as those of timers."""
         if not self.rights.touches():
-            raise self._forbidden("to any topic")
+            raise self.forbidden("to any topic")
 
-    def _forbidden(self, missing: str, remedy: str = "") -> Forbidden:
+    def forbidden(self, missing: str, remedy: str = "") -> Forbidden:
+        """The error for want of a right, such as `to any topic`."""
         who = f"the {self.kind} {self.name!r}" if self.name else "the token"
         giver = (
             "Its issuer gives it, by the claim of rights"
@@ -166,9 +167,12 @@ def letter_group(principal: Principal, topic: str, group: str) -> str:
 def check_schedule_change(principal: Principal, schedule: Schedule, topic: str) -> None:
     """Raises `Forbidden` unless the principal may make and change this schedule of a topic.
 
-    It is an administrative act for owners, too.
+    It is an administrative act for owners, too. Of a stored schedule that it may not see, the error names
+    neither the topic nor the producer group.
     """
     audit.note(topic, schedule=schedule.name)
+    if schedule.uid and not may_see_schedule(principal, schedule, topic):
+        raise principal.forbidden(f"to schedule {schedule.name!r}")
     if not principal.may(RightKind.ADMINISTER, topic):
         principal.check(RightKind.PRODUCE, topic, schedule.producer_group)
 
