@@ -75,6 +75,9 @@ async def change_matching(
     due = now_ms + asked.to.delay_ms if isinstance(asked.to, After) else asked.to
     most = min(asked.limit or _PAGE, parts.limits.batch)
     seen, looked, next_place = await _look(parts, topic, asked, most, now_ms)
+    if asked.operation is Operation.RESCHEDULE and asked.wanted.has_times:
+        # Read by time, a message that an earlier batch has moved within the range is met again.
+        seen = [each for each in seen if each.due != _due(topic, each, due)]
     changes: list[Change] = []
     refused: Counter[str] = Counter()
     for message in seen:
