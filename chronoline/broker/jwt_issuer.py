@@ -265,12 +265,15 @@ class JwtIssuer:
         """None for a token that is refused. Raises `BrokerUnavailable` while the keys are not there."""
         if token.count(".") != _DOTS:
             return None
+        hashed = hash_of(token)
+        found = self._verified.get(hashed)
+        if found is not None and found.until_ms <= self._now_ms():
+            return None  # no key gives it more time, so the streams that it opened need not wait for the keys
         keys = self._keys.current()
         if keys is not self._verified_by:
             self._verified_by = keys
             self._verified = BoundedCache(_MOST_REMEMBERED)
-        hashed = hash_of(token)
-        found = self._verified.get(hashed)
+            found = None
         if found is None:
             found = self._verify(token, keys)
             if found is None:

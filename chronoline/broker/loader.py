@@ -507,7 +507,7 @@ class Loader:
                 await self._rest(closure.type)
                 continue
             self._deal_if_due(now_ms)
-            if self._limits.has_to_look(self.topic):
+            if self._limits.has_to_look(self.topic, now_ms):
                 await self._look_for_leases(now_ms)
                 continue
             room = self._limits.room(self.topic, self._subscriptions.values(), now_ms)

@@ -10,12 +10,14 @@ the state that was read, so it is done once, by any of them. To spare the others
 after the other, in the order of their names.
 
 Failure: what cannot be done now is tried again after a second, what cannot be read in the next round, and
-the others go on. A broker that dies leaves either the whole step or nothing of it. If all brokers are away
-for longer than the occurrences reach ahead, the catch-up of each schedule says what becomes of those that
-were missed. However many are made up for, a round begins with the schedules that are in time.
+the others go on: a schedule that another process holds is passed over for that second. A broker that dies
+leaves either the whole step or nothing of it. If all brokers are away for longer than the occurrences reach
+ahead, the catch-up of each schedule says what becomes of those that were missed. However many are made up
+for, a round begins with the schedules that are in time.
 
-Quotas: occurrences are creates of their producer group. Where its quota leaves no room, the schedules of this
-group and topic keep their state and are passed over, for a second or more; `held_back` has the reason.
+Quotas: occurrences are creates of their producer group. Where its quota leaves no room, or cannot be counted,
+the schedules of this group and topic keep their state and are passed over, for a second or more; `held_back`
+has the reason.
 Occurrences that are late by then are missed, and the catch-up decides.
 """
 
@@ -34,7 +36,6 @@ from chronoline.broker.quotas import QuotaRoom, Quotas
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.topics import Topics
 from chronoline.core.errors import ChronolineError, OutcomeUnknown, RowsLocked, TopicNotFound
-from chronoline.core.quotas import QuotaRefusal
 from chronoline.core.schedule import (
     AHEAD_MS,
     MISSED_AFTER_MS,
@@ -77,10 +78,12 @@ _MOST_TOLD = 1_000
 
 Owner = tuple[int, str]
 """The topic and the producer group of a schedule, which have one quota."""
+_State = tuple[int, int]
+"""The uid and the version of a schedule."""
 
 
 class _Hold(NamedTuple):
-    """A quota that leaves no room."""
+    """A quota that leaves no room, or could not be counted."""
 
     until_s: float
     """When to ask again, by the monotonic clock."""
@@ -96,6 +99,10 @@ class _Planned(NamedTuple):
     @property
     def owner(self) -> Owner:
         return self.schedule.topic_uid, self.schedule.producer_group
+
+    @property
+    def state(self) -> _State:
+        return self.schedule.uid, self.schedule.version
 
     def step(self, now_ms: int) -> ScheduleStep:
         messages = [occurrence(self.schedule, each, now_ms) for each in self.plan.times]
@@ -139,13 +146,15 @@ class Occurrences(AsyncService):
         self._quotas = quotas
         self._turn = turn
         self._holds: dict[Owner, _Hold] = {}
+        # The schedules whose step could not be made, and when to try again, by the monotonic clock.
+        self._busy: dict[_State, float] = {}
         self._is_behind = False
         """The last round left occurrences that are to be made up for."""
         self._alarm = Alarm()
         self._begun_s = 0.0
         self._round_s = 0.0
         """When the next round begins, by the monotonic clock."""
-        self._told = BoundedCache[tuple[int, int], None](_MOST_TOLD)
+        self._told = BoundedCache[_State, None](_MOST_TOLD)
         self._held_told = BoundedCache[int, float](_MOST_TOLD)
         self._working: asyncio.Task[None] | None = None
 
@@ -200,24 +209,23 @@ class Occurrences(AsyncService):
         until_ms = self._access.clock.now_ms() + AHEAD_MS
         now_s = time.monotonic()
         self._holds = {each: hold for each, hold in self._holds.items() if hold.until_s > now_s}
+        self._busy = {each: until_s for each, until_s in self._busy.items() if until_s > now_s}
         wait_s = await self._create_until(until_ms)
+        again_s = [*(each.until_s for each in self._holds.values()), *self._busy.values()]
         now_s = time.monotonic()
-        return min([wait_s, *(max(0.0, each.until_s - now_s) for each in self._holds.values())])
+        return min([wait_s, *(max(0.0, each - now_s) for each in again_s)])
 
     async def _create_until(self, until_ms: int) -> float:
         missed_ms = until_ms - AHEAD_MS - MISSED_AFTER_MS
         was_behind, self._is_behind = self._is_behind, False
         # While others catch up, those in time have a round half as far ahead: fewer and larger steps.
         in_time_ms = until_ms - AHEAD_MS // 2 if was_behind else until_ms
-        again = False
         for after, before_ms in ((SchedulePlace(missed_ms, ""), in_time_ms), (None, missed_ms - 1)):
-            done, is_cut = await self._create_behind(after, before_ms, until_ms)
-            again |= not done
-            if is_cut:
+            if await self._create_behind(after, before_ms, until_ms):
                 self._is_behind = after is None
-                return _RETRY_S if again else 0.0
-        if again or was_behind:
-            return _RETRY_S if again else 0.0
+                return 0.0
+        if was_behind:
+            return 0.0
         next_ms = await self._access.call(
             "next_schedule", lambda store: store.next_schedule_ms(until_ms)
         )
@@ -228,9 +236,8 @@ class Occurrences(AsyncService):
 
     async def _create_behind(
         self, after: SchedulePlace | None, before_ms: int, until_ms: int
-    ) -> tuple[bool, bool]:
-        """Serves the schedules from a place to a moment: whether all steps were made, and if it was cut."""
-        done = True
+    ) -> bool:
+        """Serves the schedules from a place to a moment. True if a step could not hold all occurrences."""
         while True:
             begun_s = time.monotonic()
             page = await self._access.call(
@@ -241,27 +248,30 @@ class Occurrences(AsyncService):
                     before_ms=before_ms,
                     until_ms=until_ms,
                     holds=self._holds.copy(),
+                    busy=self._busy.copy(),
                 ),
             )
             for schedule in page.held:
                 self._tell_held(schedule, self._holds[schedule.topic_uid, schedule.producer_group])
             if page.planned:
-                done &= await self._step(page.planned)
+                await self._step(page.planned)
             if page.last is None and not page.is_cut:
-                return done, False
+                return False
             urgent = page.is_urgent(self._access.clock.now_ms())
             rests = _URGENT_REST if urgent else _REST
             await asyncio.sleep(rests * (time.monotonic() - begun_s))
             if page.is_cut:
-                return done, True
+                return True
             after = page.last
 
-    async def _step(self, planned: Sequence[_Planned]) -> bool:
-        """Makes steps, as far as quotas admit them. False if some of them should be tried again soon."""
+    async def _step(self, planned: Sequence[_Planned]) -> None:
+        """Makes steps, as far as quotas admit them."""
+        # Together, so that a quota that cannot be counted delays the steps once.
+        rooms = await asyncio.gather(*(self._admit(each) for each in planned))
         admitted = [
-            (each, admission)
-            for each in planned
-            if (admission := await self._admit(each)).allowed or not each.plan.times
+            (each, room)
+            for each, room in zip(planned, rooms, strict=True)
+            if room.allowed or not each.plan.times
         ]
         steps = [each._replace(plan=each.plan.first(may.allowed)) for each, may in admitted]
         created = [0] * len(steps)
@@ -279,7 +289,8 @@ class Occurrences(AsyncService):
         for step, stepped in zip(steps, done, strict=True):
             if stepped is not None and stepped.done:
                 self._stepped(step, stepped.created)
-        return all(each is not None and each.done for each in done)
+            else:
+                self._busy[step.state] = time.monotonic() + _RETRY_S
 
     async def _admit(self, planned: _Planned) -> QuotaRoom:
         """The number of occurrences that the quota of their group admits."""
@@ -287,17 +298,29 @@ class Occurrences(AsyncService):
         if (hold := self._holds.get(planned.owner)) is not None:
             self._tell_held(schedule, hold)
             return QuotaRoom(0)
+        group, wanted = schedule.producer_group, len(planned.plan.times)
+        begun_s = time.monotonic()
         try:
             topic = await self._topics.get(schedule.topic_uid)
+            room = await self._quotas.admit(topic, group, wanted)
         except TopicNotFound:  # the store refuses the step
-            return QuotaRoom(len(planned.plan.times))
-        wanted = len(planned.plan.times)
-        admission = await self._quotas.admit(topic, schedule.producer_group, wanted)
-        if admission.refusal is not None:
-            hold = _held_by(admission.refusal, topic.name, schedule.producer_group)
-            self._holds[planned.owner] = hold
-            self._tell_held(schedule, hold)
-        return admission
+            return QuotaRoom(wanted)
+        except ChronolineError as error:  # no other schedule waits for that
+            hold = _held(
+                group,
+                self._topics.name_of(schedule.topic_uid),
+                str(error),
+                time.monotonic() - begun_s,
+            )
+            room = QuotaRoom(0)
+        else:
+            if room.refusal is None:
+                return room
+            wait_s = room.refusal.retry_after_ms / 1000
+            hold = _held(group, topic.name, room.refusal.reason, wait_s)
+        self._holds[planned.owner] = hold
+        self._tell_held(schedule, hold)
+        return room
 
     def _stepped(self, step: _Planned, created: int) -> None:
         self._count(step.schedule, "created", created)
@@ -360,6 +383,7 @@ class Occurrences(AsyncService):
         before_ms: int,
         until_ms: int,
         holds: Collection[Owner],
+        busy: Collection[_State],
     ) -> _Page:
         found = store.due_schedules(before_ms, after=after, limit=_PAGE)
         now_ms = self._access.clock.now_ms()
@@ -371,6 +395,8 @@ class Occurrences(AsyncService):
             assert schedule.next_ms is not None
             if (schedule.topic_uid, schedule.producer_group) in holds:
                 held.append(schedule)
+                continue
+            if (schedule.uid, schedule.version) in busy:
                 continue
             most = min(left, left_bytes // max(1, schedule.content_bytes))
             if most <= 0:
@@ -408,11 +434,11 @@ class Occurrences(AsyncService):
         return self._write(steps[:half], store) + self._write(steps[half:], store)
 
 
-def _held_by(refusal: QuotaRefusal, topic: str, group: str) -> _Hold:
-    wait_s = min(max(_RETRY_S, refusal.retry_after_ms / 1000), _LONGEST_HOLD_S)
+def _held(group: str, topic: str, reason: str, wait_s: float) -> _Hold:
+    wait_s = min(max(_RETRY_S, wait_s), _LONGEST_HOLD_S)
     return _Hold(
         time.monotonic() + wait_s,
-        f"it waits for a quota of producer group {group!r} on topic {topic!r}: {refusal.reason}",
+        f"it waits for a quota of producer group {group!r} on topic {topic!r}: {reason}",
     )
 
 

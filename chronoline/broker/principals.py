@@ -69,7 +69,7 @@ class Principal:
             raise self.forbidden("to any topic")
 
     def forbidden(self, missing: str, remedy: str = "") -> Forbidden:
-        """The error that names what is missing."""
+        """The error for want of a right, such as `to any topic`."""
         who = f"the {self.kind} {self.name!r}" if self.name else "the token"
         giver = (
             "Its issuer gives it, by the claim of rights"
@@ -167,15 +167,14 @@ def letter_group(principal: Principal, topic: str, group: str) -> str:
 def check_schedule_change(principal: Principal, schedule: Schedule, topic: str) -> None:
     """Raises `Forbidden` unless the principal may make and change this schedule of a topic.
 
-    It is an administrative act for owners, too. A principal without any right to the topic learns neither
-    its name nor the producer group.
+    It is an administrative act for owners, too. Of a stored schedule that it may not see, the error names
+    neither the topic nor the producer group.
     """
     audit.note(topic, schedule=schedule.name)
-    if principal.may(RightKind.ADMINISTER, topic):
-        return
-    if not principal.rights.touches(topic):
-        raise principal.forbidden(f"to change schedule {schedule.name!r}")
-    principal.check(RightKind.PRODUCE, topic, schedule.producer_group)
+    if schedule.uid and not may_see_schedule(principal, schedule, topic):
+        raise principal.forbidden(f"to schedule {schedule.name!r}")
+    if not principal.may(RightKind.ADMINISTER, topic):
+        principal.check(RightKind.PRODUCE, topic, schedule.producer_group)
 
 
 def may_see_schedule(principal: Principal, schedule: Schedule, topic: str) -> bool:
@@ -217,7 +216,8 @@ async def visible_schedules(
     A page with fewer than the limit is the last.
     """
     found: list[ShownSchedule] = []
-    size = limit if principal.may(RightKind.OBSERVE) else max(limit, _SEARCHED)
+    sees_all = principal.may(RightKind.OBSERVE, EVERY_TOPIC)
+    size = limit if sees_all else max(limit, _SEARCHED)
     while len(found) < limit:
         page = await schedules.page(topic_uid=topic_uid, after=after, limit=size)
         for each in page:

@@ -6,7 +6,8 @@ time, since they can change while the topic runs; without limits that is all tha
 In flight are the messages under a live lease that this broker granted: reserved ones, those at its
 consumers, and *abandoned* ones, whose consumer has left before it settled them. A broker whose consumers
 have all buckets looks the abandoned leases up when the limit is set or the last other consumer has left, so
-that those count too which were granted before, in an earlier run or by another broker.
+that those count too which were granted before, in an earlier run or by another broker. While they leave no
+room it looks whether they still live: the consumer may have settled them at another broker.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from chronoline.stores.contract import Page, Store
 _PAGE = 1_000
 _MOST_PAGES = 100
 """The most pages of held messages that it looks through for live leases."""
+_LOOK_EVERY_MS = 1_000
+"""The interval between looks at abandoned leases: what other brokers do to them has no signal."""
 
 
 class TopicLimits:
@@ -39,8 +42,9 @@ class TopicLimits:
         self._part = 1.0
         self._has_all = False
         self._has_looked = False
-        # The ends of leases whose consumer has left, by id.
-        self._abandoned: dict[str, int] = {}
+        # The leases whose consumer has left, by id; those that were looked at last come last.
+        self._abandoned: dict[str, Lease] = {}
+        self._looked_ms = 0
         # While it looks for leases: those that end.
         self._ended: set[str] | None = None
         self._held = self._away = 0
@@ -82,7 +86,8 @@ class TopicLimits:
         throttle = self._throttle_of(topic, now_ms)
         if throttle is None:
             return None
-        self._abandoned = {each: until for each, until in self._abandoned.items() if until > now_ms}
+        live = (each for each in self._abandoned.values() if each.until > now_ms)
+        self._abandoned = {each.id: each for each in live}
         self._held, self._away = 0, len(self._abandoned)
         for each in subscriptions:
             self._away += len(each.outstanding)
@@ -93,9 +98,15 @@ class TopicLimits:
         return throttle.room(now_ms, held=self._held, away=self._away)
 
     def opens_at(self, now_ms: int) -> int | None:
-        """When there is room again by the time, if a message is left waiting; None if only by an event."""
+        """When there can be room by the time, if a message is left waiting; None if only by an event."""
         assert self._throttle is not None
-        return self._throttle.opens_at(now_ms, held=self._held, away=self._away)
+        at_ms = self._throttle.opens_at(now_ms, held=self._held, away=self._away)
+        return self._looks_at(now_ms) if at_ms is None and self._abandoned else at_ms
+
+    def _looks_at(self, now_ms: int) -> int:
+        """When to look at abandoned leases again."""
+        is_recent = self._looked_ms <= now_ms < self._looked_ms + _LOOK_EVERY_MS
+        return self._looked_ms + _LOOK_EVERY_MS if is_recent else now_ms
 
     def closed(self, topic: Topic, now_ms: int) -> None:
         """A reservation is due and there is no room for it."""
@@ -134,7 +145,7 @@ class TopicLimits:
     def abandoned(self, topic: Topic, leases: Iterable[Lease]) -> None:
         """Their consumer has left, and they live on."""
         if topic.settings.most_in_flight is not None:
-            self._abandoned.update((each.id, each.until) for each in leases)
+            self._abandoned.update((each.id, each) for each in leases)
 
     def resumed(self, ids: Iterable[str]) -> None:
         """Their consumer has returned."""
@@ -145,23 +156,55 @@ class TopicLimits:
     def changed(self, change: Change, outcome: Outcome) -> bool:
         """A lease was changed whose consumer is not subscribed here. Whether there is more room by that."""
         if change.operation in EXTENSIONS:
-            if outcome.done and change.id in self._abandoned:
-                self._abandoned[change.id] = outcome.at
+            if outcome.done and (lease := self._abandoned.get(change.id)) is not None:
+                self._abandoned[change.id] = lease.extended(outcome.version, outcome.at)
         elif outcome.done or outcome.refusal in LEASE_IS_OVER:
             if self._ended is not None:
                 self._ended.add(change.id)
             return self._abandoned.pop(change.id, None) is not None
         return False
 
-    def has_to_look(self, topic: Topic) -> bool:
-        """Whether leases may live that have to be counted and that it does not know."""
-        limited = topic.settings.most_in_flight is not None
-        return limited and self._has_all and not self._has_looked
+    def has_to_look(self, topic: Topic, now_ms: int) -> bool:
+        """Whether leases may live that it does not know, or those may have ended that leave no room."""
+        if topic.settings.most_in_flight is None:
+            return False
+        is_closed = self._closed_by is not None and bool(self._abandoned)
+        return self._has_to_find or (is_closed and self._looks_at(now_ms) <= now_ms)
+
+    @property
+    def _has_to_find(self) -> bool:
+        return self._has_all and not self._has_looked
 
     async def look(
         self, topic: Topic, subscriptions: Callable[[], Sequence[Subscription]], now_ms: int
     ) -> None:
-        """Finds the live leases that no consumer here holds. Raises `ChronolineError`."""
+        """Forgets leases that ended, and finds those that no consumer here holds.
+
+        Raises `ChronolineError`.
+        """
+        self._looked_ms = now_ms
+        await self._forget_ended(topic)
+        if self._has_to_find:
+            await self._find(topic, subscriptions, now_ms)
+
+    async def _forget_ended(self, topic: Topic) -> None:
+        """Compares some abandoned leases with the store: each change of a message gives it a version."""
+        asked = list(self._abandoned.values())[:_PAGE]
+        if not asked:
+            return
+        ids = [each.id for each in asked]
+        found = await self._access.call(
+            "held", lambda store: store.lookup(topic.uid, ids), topic=topic.name
+        )
+        for lease in asked:
+            if self._abandoned.get(lease.id) is lease:
+                del self._abandoned[lease.id]
+                if lease.id in found and found[lease.id].version == lease.version:
+                    self._abandoned[lease.id] = lease
+
+    async def _find(
+        self, topic: Topic, subscriptions: Callable[[], Sequence[Subscription]], now_ms: int
+    ) -> None:
         here = _leased_to(subscriptions())
         self._ended = here
         try:
@@ -171,7 +214,7 @@ class TopicLimits:
         finally:
             self._ended = None
         here |= _leased_to(subscriptions())
-        self._abandoned.update((id, ts) for id, ts in found.items() if id not in here)
+        self._abandoned.update((each.id, each) for each in found if each.id not in here)
         self._has_looked = True
 
 
@@ -182,14 +225,23 @@ def _leased_to(subscriptions: Sequence[Subscription]) -> set[str]:
     return found
 
 
-def _live_leases(store: Store, topic_uid: int, now_ms: int) -> dict[str, int]:
-    """The ends of all live leases of a topic, by id."""
-    found: dict[str, int] = {}
+def _live_leases(store: Store, topic_uid: int, now_ms: int) -> list[Lease]:
+    """All live leases of a topic."""
+    found: list[Lease] = []
     page: Page | None = None
     for _ in range(_MOST_PAGES):
         after = page.messages[-1] if page is not None else None
         page = store.scan_held(topic_uid, after=after, limit=_PAGE)
-        found.update((each.id, each.ts) for each in page.messages if each.ts > now_ms)
+        found += (
+            Lease(
+                id=each.id,
+                consumer=each.lock_consumer or "",
+                version=each.version,
+                until=each.ts,
+            )
+            for each in page.messages
+            if each.ts > now_ms
+        )
         if not page.more:
             break
     return found

@@ -49,7 +49,9 @@ def request_check(door: Door, host: str) -> Callable[[web.BaseRequest, RequestAr
                 f"`chronoline token create NAME --right {kind}` makes one that has",
             )
         if on_loopback and not asks:
-            _check_web_page(door, request)
+            _check_host(door, request)
+        if not asks or "Authorization" not in request.headers:
+            _check_web_page(request)
 
     return check
 
@@ -61,12 +63,16 @@ def _shown(request: web.BaseRequest) -> Shown:
     return Shown(authorization_of(request), certificate_names(certificate))
 
 
-def _check_web_page(door: Door, request: web.BaseRequest) -> None:
-    """Without tokens, a web page in a browser of this machine must not reach the node."""
-    if (problem := door.host_problem(request.headers.get("Host", ""))) is not None:
-        raise HttpRefusal(HTTPStatus.MISDIRECTED_REQUEST, problem)
+def _check_web_page(request: web.BaseRequest) -> None:
+    """Without a token the address of this machine lets a request in, or a certificate that browsers add."""
     if "Origin" in request.headers:
         raise HttpRefusal(
             HTTPStatus.FORBIDDEN,
             "requests of web pages are refused: without a token, send no Origin",
         )
+
+
+def _check_host(door: Door, request: web.BaseRequest) -> None:
+    """Without tokens, a name that resolves to this machine must not reach the node."""
+    if (problem := door.host_problem(request.headers.get("Host", ""))) is not None:
+        raise HttpRefusal(HTTPStatus.MISDIRECTED_REQUEST, problem)

@@ -277,6 +277,18 @@ def test_keys_that_cannot_be_fetched_count_for_a_day(clock: Clock) -> None:
         issuer.principal(_token())
 
 
+def test_token_ends_also_while_the_keys_are_away(clock: Clock) -> None:
+    site = Site(_public(_KEY))
+    issuer = JwtIssuer(site.source(), _RULES, clock.now_ms)
+    token = _token()
+    assert issuer.principal(token) is not None
+    site.problem, site.now_s = OSError("it is away"), 24 * 3600 + 1
+    with pytest.raises(BrokerUnavailable):
+        issuer.principal(token)
+    clock.ms += 24 * 3_600_000
+    assert issuer.principal(token) is None
+
+
 @pytest.mark.parametrize("problem", [OSError("it is away"), BadStatusLine("SSH-2.0")])
 def test_node_starts_without_the_url(clock: Clock, problem: Exception) -> None:
     site = Site(_public(_KEY))

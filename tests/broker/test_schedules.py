@@ -21,6 +21,7 @@ from chronoline.core.errors import (
     InvalidInput,
     ScheduleExists,
     ScheduleNotFound,
+    StoreUnavailable,
     TooManySchedules,
 )
 from chronoline.core.schedule import AHEAD_MS, CatchUpRule, Recurrence, Schedule, occurrence_id
@@ -356,6 +357,40 @@ def test_what_is_missed_for_want_of_a_quota_is_caught_up() -> None:
     asyncio.run(play())
 
 
+def test_a_quota_that_cannot_be_counted_delays_no_other_schedule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def play() -> None:
+        async with scene() as at:
+            create, limited = at.client.create_schedule, TopicSettings(group_waiting=8)
+            await at.client.create_topic("a", limited)
+            slow = (await at.client.create_topic("b", limited)).uid
+            count_owned = at.store.count_owned
+
+            def count(topic_uid: int, group: str, *, most: int) -> int:
+                if topic_uid != slow:
+                    return count_owned(topic_uid, group, most=most)
+                late = StoreUnavailable("the count took too long")
+                late.answered = ()  # others were answered meanwhile, so the store is healthy
+                raise late
+
+            with monkeypatch.context() as away:
+                away.setattr(at.store, "count_owned", count)
+                assert at.node.parts is not None
+                at.node.parts.gate.stopping = True  # until all are there
+                for name in ("a", "b", "t"):
+                    await create(name, name, every=10)
+                at.node.parts.gate.stopping = False
+                at.node.parts.schedules.clock_moved()
+                await until(lambda: _is_caught_up(at, "a"))
+                await until(lambda: _is_caught_up(at, "t"))
+                assert await at.waiting("b") == []
+                assert "the count took too long" in (await at.client.schedule("b")).problem
+            await until(lambda: _is_caught_up(at, "b"))
+
+    asyncio.run(play())
+
+
 def test_a_topic_has_a_bounded_number_of_schedules() -> None:
     async def play() -> None:
         async with scene(limits=Limits(schedules=2)) as at:
@@ -422,6 +457,40 @@ def test_messages_that_others_hold_delay_no_other_schedule(postgres_server: Post
             assert topic.name == "t"
 
     asyncio.run(play())
+
+
+def test_schedules_that_others_hold_delay_no_other_schedule(
+    postgres_server: PostgresServer,
+) -> None:
+    """Although their occurrences of a minute are more than those of one step."""
+
+    async def play() -> None:
+        url = postgres_server.create_database("held schedules")
+        async with running(url) as broker, broker.client() as client:
+            await client.create_topic("t")
+            first_ms = (SystemClock().now_ms() // 1000 + 20) * 1000
+            assert broker.node.parts is not None
+            broker.node.parts.gate.stopping = True  # until all are there
+            for number in range(40):
+                await client.create_schedule(f"held{number}", "t", every=1, start=from_ms(first_ms))
+            later_ms = first_ms + 1_000
+            await client.create_schedule("free", "t", every=3_600, start=from_ms(later_ms))
+            with psycopg.connect(url) as others:
+                others.execute(
+                    "SELECT name FROM chronoline.schedules WHERE name LIKE 'held%' FOR UPDATE"
+                )
+                broker.node.parts.gate.stopping = False
+                broker.node.parts.schedules.clock_moved()
+                await until(lambda: _is_there(client, occurrence_id("free", later_ms)))
+                assert not await _is_there(client, occurrence_id("held0", first_ms))
+                others.rollback()
+            await until(lambda: _is_there(client, occurrence_id("held0", first_ms)))
+
+    asyncio.run(play())
+
+
+async def _is_there(client: AsyncClient, message_id: str) -> bool:
+    return await client.lookup("t", message_id) is not None
 
 
 @pytest.mark.parametrize("where", ["step before", "step after"])

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from chronoline.broker.principals import Principal, visible_letters
+from chronoline.broker.principals import Principal, visible_letters, visible_schedules
+from chronoline.broker.schedules import ShownSchedule
 from chronoline.core.message import DeadLetter
 from chronoline.core.rights import Rights
+from chronoline.core.schedule import Recurrence, Schedule
 from chronoline.core.topic import Topic, TopicSettings
 
 _TOPIC = Topic(uid=1, name="orders", settings=TopicSettings())
@@ -56,3 +58,42 @@ def test_pages_leave_out_nothing() -> None:
         after = page[-1]
     assert found == [0, 1_000, 2_000]
     assert letters.calls <= 10
+
+
+class Schedules:
+    """2,500 schedules of a topic, and their topic."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._all = [
+            Schedule(
+                name=f"s{each:05}", topic_uid=_TOPIC.uid, recurrence=Recurrence(every_ms=1_000)
+            )
+            for each in range(2_500)
+        ]
+
+    async def page(self, *, topic_uid: int | None, after: str, limit: int) -> list[Schedule]:
+        assert topic_uid is None
+        self.calls += 1
+        return [each for each in self._all if each.name > after][:limit]
+
+    async def get(self, uid: int) -> Topic:
+        assert uid == _TOPIC.uid
+        return _TOPIC
+
+    async def with_next(self, found: list[ShownSchedule]) -> list[ShownSchedule]:
+        return found
+
+
+@pytest.mark.parametrize(
+    ("right", "found", "calls"),
+    [("observe", 1, 1), ("observe:orders", 1, 1), ("observe:other", 0, 3), ("produce:other", 0, 3)],
+)
+def test_schedules_of_others_cost_few_calls(right: str, found: int, calls: int) -> None:
+    schedules: Any = Schedules()
+    principal = Principal("shop", Rights.parse([right]))
+    page = asyncio.run(
+        visible_schedules(schedules, schedules, principal, topic_uid=None, after="", limit=1)
+    )
+    assert len(page) == found
+    assert schedules.calls == calls

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from http import HTTPStatus
 from pathlib import Path
+from unittest.mock import Mock
 
 import aiohttp
 import pytest
@@ -55,6 +56,25 @@ def test_allowed_host_is_accepted(host: str) -> None:
     _ask(door, Host=host)
     assert _refused(door, Host=host, Origin="http://timers.example") == HTTPStatus.FORBIDDEN
     assert _refused(door, Host=f"evil.{host}") == HTTPStatus.MISDIRECTED_REQUEST
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_web_page_cannot_use_the_certificate_of_a_browser(tmp_path: Path, host: str) -> None:
+    tokens = Tokens(tmp_path / "tokens")
+    tokens.admit_certificate("me", "me.example")
+    token = tokens.create("a")
+    transport = Mock()
+    transport.get_extra_info.return_value = {"subject": ((("commonName", "me.example"),),)}
+
+    def ask(**headers: str) -> None:
+        asked = make_mocked_request("POST", "/timers", headers=headers, transport=transport)
+        request_check(Door(tokens), host)(asked, RequestArea.TIMERS)
+
+    ask()
+    ask(Origin="https://a.example", Authorization=f"Bearer {token}")
+    with pytest.raises(HttpRefusal) as caught:
+        ask(Origin="https://a.example")
+    assert caught.value.status == HTTPStatus.FORBIDDEN
 
 
 def test_token_is_required_once_one_exists(tmp_path: Path) -> None:

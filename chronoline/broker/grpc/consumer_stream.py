@@ -10,7 +10,7 @@ from chronoline.broker.grpc.client_stream import ClientStream
 from chronoline.broker.grpc.consumers import ConsumerNames
 from chronoline.broker.subscription import Subscription
 from chronoline.core.errors import AlreadySubscribed, InvalidInput, NotSubscribed
-from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS, name_problem
+from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS
 from chronoline.core.message import Lease, LeasedMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.rights import RightKind
@@ -99,8 +99,6 @@ class ConsumerClientStream(ClientStream[pb.ConsumerFrame, pb.ConsumerReply]):
     # Requests of the client
 
     def _join(self, name: str, instance: str) -> None:
-        if instance and (problem := name_problem("instance", instance)):
-            raise InvalidInput(problem)
         self._names.join(name, instance, self)
         self.instance = instance or new_id()
         super()._join(name, instance)

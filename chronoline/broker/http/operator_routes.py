@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field, model_validator
 
-from chronoline.broker.bulk_changes import BulkRequest, change_matching
+from chronoline.broker.bulk_changes import BulkRequest, change_matching, check_bulk_change
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.app import (
     OF_A_CHANGE,
@@ -212,10 +212,11 @@ class OperatorRoutes:
         Messages under a live lease are left alone. Without a producer group it takes the right to administer.
         For further batches of a relative time give the `due_ms` of the first answer.
         """
-        check_browse(principal, topic, request.filter.producer_group)
+        wanted = request.filter.to_filter()
+        check_bulk_change(principal, topic, wanted)  # before the topic is looked up
         asked = BulkRequest(
             operation=Operation(request.operation),
-            wanted=request.filter.to_filter(),
+            wanted=wanted,
             to=request.time,
             dry_run=request.dry_run,
             after=ListPlace.from_text(request.after),

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from chronoline.runtime.clock import SystemClock
 from tests.broker.http.served import Served, serving
 from tests.broker.http.test_problems import check
 from tests.deadline import run_scene
 
 TOPIC = "/v1/topics/t"
+HOUR_MS = 3_600_000
 
 
 async def listed(served: Served, **query: Any) -> list[str]:
@@ -125,5 +127,34 @@ def test_what_matches_is_changed_batch_by_batch(tmp_path: Path) -> None:
             ):
                 answer = await served.http.post(f"{TOPIC}/change-matching", json=bad)
                 check(answer, 400, "invalid_input")
+
+    run_scene(scene)
+
+
+def test_what_is_moved_within_the_range_counts_once(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic()
+            for number in range(5):
+                await served.put(f"m{number}", **{"in": f"{number + 1}h"})
+            now_ms = SystemClock().now_ms()
+            due_ms = now_ms + 10 * HOUR_MS
+            asked: dict[str, Any] = {
+                "operation": "reschedule",
+                "filter": {"start_ms": now_ms, "end_ms": now_ms + 24 * HOUR_MS},
+                "due_ms": due_ms,
+                "limit": 2,
+            }
+            done = matched = 0
+            while True:
+                answer = await served.http.post(f"{TOPIC}/change-matching", json=asked)
+                batch = answer.json()
+                done, matched = done + batch["done"], matched + batch["matched"]
+                if "next" not in batch:
+                    break
+                asked["after"] = batch["next"]
+            assert (matched, done) == (5, 5)
+            moved = await served.http.get(f"{TOPIC}/messages")
+            assert [each["due_ms"] for each in moved.json()["messages"]] == [due_ms] * 5
 
     run_scene(scene)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,35 @@ def test_right_counts_for_its_names_alone(tmp_path: Path) -> None:
             for topic in ("mails", "missing"):  # it does not tell which of them is there
                 schedules = await http.get(f"/v1/schedules?topic={topic}", headers=headers)
                 check(schedules, 403, "forbidden")
+
+    asyncio.run(play())
+
+
+def test_schedule_of_others_is_not_described(tmp_path: Path) -> None:
+    async def play() -> None:
+        tokens = Tokens(tmp_path / "tokens.json")
+        admin = {"authorization": f"Bearer {tokens.create('admin')}"}
+        rights = Rights.parse(["produce:mails:shop"])
+        stranger = {"authorization": f"Bearer {tokens.create('stranger', rights)}"}
+        async with serving(tmp_path, door=Door(tokens)) as served:
+            http = served.http
+            for name in ("orders", "mails"):
+                await http.post("/v1/topics", json={"name": name}, headers=admin)
+            secret = {"name": "s", "topic": "orders", "every": "1h", "producer_group": "billing"}
+            made = await http.post("/v1/schedules", json=secret, headers=admin)
+            assert made.status_code == 200, made.text
+            mine = {**secret, "topic": "mails", "producer_group": "shop", "if_exists": "replace"}
+            for method, path, asked in (
+                ("POST", "", mine),
+                ("POST", "/s/pause", None),
+                ("POST", "/s/resume", None),
+                ("DELETE", "/s", None),
+            ):
+                url = f"/v1/schedules{path}"
+                refused = await http.request(method, url, json=asked, headers=stranger)
+                check(refused, 403, "forbidden")
+                assert "'s'" in refused.json()["detail"]
+                assert not re.search("orders|billing", refused.text)
 
     asyncio.run(play())
 
