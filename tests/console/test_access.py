@@ -13,6 +13,7 @@ from chronoline.broker.degradation import Degradation, DegradationType
 from chronoline.broker.tokens import Tokens
 from chronoline.console.sessions import BrowserSessions, cookie_name
 from chronoline.core.rights import Rights
+from chronoline.log.log import Log
 from tests.broker.http.served import serving
 from tests.console.visitor import SECRET, Visitor, visiting
 
@@ -86,6 +87,35 @@ def test_token_opens_what_it_opens_for_programs(tmp_path: Path) -> None:
             await _sign_in(visitor, tokens["shop"])
             assert "a secret" in await visitor.get("/topics/orders/messages/u1")
             assert "was cancelled" in await visitor.post("/topics/orders/messages/u1/cancel")
+
+    asyncio.run(play())
+
+
+def test_logs_and_timers_need_a_right_to_all_topics(tmp_path: Path) -> None:
+    async def play() -> None:
+        with Log((tmp_path / "log").as_uri()) as log:
+            log.create_topic("events", partitions=1)
+            log.append("events", value=b"a secret")
+        door, tokens = _door(
+            tmp_path,
+            team="administer:events observe:events",
+            grafana="observe",
+            ops="administer",
+        )
+        logs = {"logs": [str(tmp_path / "log")]}
+        async with visiting(tmp_path, door=door, console=logs) as (_, visitor):
+            await _sign_in(visitor, tokens["team"])
+            for path in ("/logs", "/logs/0/events", "/timers"):
+                assert "observe:*" in await visitor.get(path, 403), path
+            assert "administer:*" in await visitor.get("/logs/0/events/0", 403)
+
+            await _sign_in(visitor, tokens["grafana"])
+            assert "events" in await visitor.get("/logs")
+            await visitor.get("/timers")
+            await visitor.get("/logs/0/events/0", 403)
+
+            await _sign_in(visitor, tokens["ops"])
+            assert "a secret" in await visitor.get("/logs/0/events/0")
 
     asyncio.run(play())
 
