@@ -10,6 +10,7 @@ export function element(name, attributes = {}, text = "") {
   return made;
 }
 
+const DECADES = Array.from({ length: 15 }, (_, power) => 10 ** power);
 const numbers = new Intl.NumberFormat("en");
 export const showNumber = (value) => numbers.format(value);
 
@@ -150,7 +151,7 @@ export function lines(host, samples, series, { log = false, show = compact, say 
     const [from, to] = span();
     const found = series.flatMap(([, , read]) => samples.map(read)).filter((each) => each != null);
     const most = Math.max(log ? 10 : 1, ...found);
-    const ticks = log ? [1, 10, 100, 1e3, 1e4, 1e5].filter((each) => each < most * 10) : linearTicks(most);
+    const ticks = log ? DECADES.filter((each) => each < most * 10) : linearTicks(most);
     const top = ticks.at(-1);
     const up = log ? (value) => y + height * (1 - Math.log10(Math.max(value, 1)) / Math.log10(top)) : (value) => y + height * (1 - value / top);
     for (const tick of ticks) f.horizontal(up(tick), show(tick));
@@ -186,11 +187,11 @@ export function lines(host, samples, series, { log = false, show = compact, say 
 // Pairs of bars: messages beside the control.
 export function histogram(host, bars) {
   legend(host, [["late", "messages"], ["control", "control"]]);
-  new Frame(host, (f) => {
+  const frame = new Frame(host, (f) => {
     const { x, y, width, height } = f.inner;
     for (const part of [0, 0.25, 0.5, 0.75, 1]) f.horizontal(y + height * (1 - part), `${part * 100} %`);
     const slot = width / bars.length, thick = Math.max(2, slot * 0.36);
-    const every = Math.ceil(44 / slot);
+    const every = Math.ceil(60 / slot);
     bars.forEach((bar, place) => {
       const left = x + place * slot + slot * 0.12;
       for (const [name, part, shift] of [["late", bar.part, 0], ["control", bar.control_part, thick]]) {
@@ -198,5 +199,7 @@ export function histogram(host, bars) {
       }
       if (place % every === 0) f.below(left + thick, bar.bound);
     });
-  }).redraw();
+  });
+  frame.redraw();
+  return frame;
 }

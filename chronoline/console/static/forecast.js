@@ -149,12 +149,14 @@ export class Forecast {
     const start = starts[this.cursor];
     const parts = STATUSES.map((each) => [this.data[each][this.cursor], each]).filter(([count]) => count);
     const words = parts.map(([count, status]) => `${showNumber(count)} ${status}`).join(", ") || "none";
-    this.hover.textContent = `${showTime(start, step)} to ${showTime(start + step, step)}: ${words}`;
+    const said = `${showTime(start, step)} to ${showTime(start + step, step)}: ${words}`;
+    if (this.hover.textContent !== said) this.hover.textContent = said;
   }
 
   // Data
 
   async load() {
+    clearTimeout(this.soon);
     const asked = ++this.asked;
     const steps = Math.max(20, Math.min(200, Math.floor(this.frame.inner.width / 5)));
     let found;
@@ -182,7 +184,7 @@ export class Forecast {
       this.host.dataset.loaded = `${found.from}-${found.to}`;
     }
     this.fill();
-    this.frame.redraw();
+    this.point(this.cursor);
     this.widen();
   }
 

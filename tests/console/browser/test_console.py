@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from datetime import UTC, datetime, timedelta
@@ -276,6 +277,111 @@ def test_degraded_node_says_why(node: Beside, page: Page) -> None:
     expect(page.locator("#problems")).to_contain_text("the broker b2 vanished")
     found.clear()
     expect(page.locator("#problems p")).to_have_count(0)
+
+
+def test_problem_of_the_first_event_is_shown_everywhere(node: Beside, page: Page) -> None:
+    """A problem may arise between the making of the page and its first event."""
+    found: list[Degradation] = []
+    parts = node.served.node.parts
+    assert parts is not None
+    parts.degradation.watch(lambda: tuple(found))
+
+    def follow(route: Route) -> None:
+        found.append(
+            Degradation(DegradationType.PEERS, "the broker b2 vanished", "a broker vanished")
+        )
+        route.continue_()
+
+    page.route("**/console/live", follow)
+    page.clock.set_fixed_time(datetime.now(UTC))  # so that no part is refreshed for its age
+    page.goto(f"{node.console}/")
+    expect(page.locator("#problems")).to_contain_text("the broker b2 vanished")
+    expect(page.locator("#brokers tbody")).to_contain_text("the broker b2 vanished")
+
+
+def test_table_with_the_focus_follows_the_node(node: Beside, page: Page) -> None:
+    found: list[Degradation] = []
+    parts = node.served.node.parts
+    assert parts is not None
+    parts.degradation.watch(lambda: tuple(found))
+    page.goto(f"{node.console}/")
+    page.locator("#brokers").click()
+    expect(page.locator("#brokers")).to_be_focused()
+    found.append(Degradation(DegradationType.PEERS, "the broker b2 vanished", "a broker vanished"))
+    expect(page.locator("#brokers tbody")).to_contain_text("the broker b2 vanished")
+    expect(page.locator("#brokers")).to_be_focused()
+
+
+def test_topic_follows_the_node_without_reload(node: Beside, page: Page) -> None:
+    node.run(node.served.create_topic("orders"))
+    page.goto(f"{node.console}/topics/orders")
+    waiting = page.locator("[data-count=waiting]")
+    expect(waiting).to_have_text("0")
+    node.run(node.served.put("u1", "orders", delay_ms=_HOUR_MS // 2))
+    expect(waiting).to_have_text("1")
+    expect(page.locator("[data-chart=forecast] rect.waiting")).to_have_count(1)
+
+
+def test_chart_has_the_seconds_for_which_the_page_was_hidden(
+    node: Beside, context: BrowserContext, page: Page
+) -> None:
+    page.goto(f"{node.console}/")
+    other = context.new_page()
+    other.goto(f"{node.console}/")
+    _hide(page, hidden=True)
+    other.wait_for_function("() => document.body.dataset.seen !== undefined")
+    before = other.evaluate("document.body.dataset.seen")
+    other.wait_for_function(
+        "before => Number(document.body.dataset.seen) > before + 2500", arg=int(before)
+    )
+    _hide(page, hidden=False)
+    until_s = time.monotonic() + 30
+    while time.monotonic() < until_s and _drawn(page) != _drawn(other):
+        pass
+    assert _drawn(page) == _drawn(other)
+
+
+def _drawn(page: Page) -> object:
+    """The last second that the page has seen, and the number of seconds in its chart."""
+    return page.evaluate(
+        """[
+            document.body.dataset.seen,
+            document.querySelector("path.control")?.getAttribute("d").match(/[ML]/g).length,
+        ]"""
+    )
+
+
+def _hide(page: Page, *, hidden: bool) -> None:
+    page.evaluate(
+        """hidden => {
+            Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+            document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+        hidden,
+    )
+
+
+def test_lateness_of_hours_stays_in_its_chart(node: Beside, page: Page) -> None:
+    sample = {
+        "in": 0,
+        "out": 0,
+        "late": dict.fromkeys(("p50", "p99", "p999"), _HOUR_MS),
+        "control": 1,
+    }
+    samples = json.dumps([{"at": number * 1_000, **sample} for number in range(60)])
+
+    def answer(route: Route) -> None:
+        found = route.fetch()
+        words = re.sub(r'(?<=id="samples">)[^<]*', samples, found.text())
+        route.fulfill(response=found, body=words)
+
+    page.route("**/console/", answer)
+    page.route("**/console/live", lambda route: route.fulfill(status=503))
+    page.goto(f"{node.console}/")
+    line = page.locator("[data-chart=lateness] path.p50")
+    expect(line).to_have_count(1)
+    assert line.evaluate("path => path.getBBox().y") >= 0
+    expect(page.locator("[data-chart=lateness]")).to_contain_text("10,000 s")
 
 
 def test_page_follows_again_after_an_answer_without_a_stream(node: Beside, page: Page) -> None:
