@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
+from html import unescape
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -18,6 +21,7 @@ from tests.broker.http.served import serving
 from tests.console.visitor import SECRET, Visitor, visiting
 
 _SIGN_IN = "This node asks for a token"
+_ACTION = re.compile(r'action="([^"]+)" class="card narrow"')
 
 
 def _door(folder: Path, **rights: str) -> tuple[Door, dict[str, str]]:
@@ -291,6 +295,43 @@ def test_signing_in_leads_to_the_console_alone(tmp_path: Path, then: str) -> Non
                 follow_redirects=False,
             )
             assert answer.headers["location"] == "/console/"
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("topic", ["a/b", "50%25", "q&x=1#y", "a b"])
+def test_signing_in_leads_to_the_page_that_was_asked_for(tmp_path: Path, topic: str) -> None:
+    async def play() -> None:
+        door, tokens = _door(tmp_path, ops="administer")
+        async with visiting(tmp_path, door=door) as (_, visitor):
+            await _sign_in(visitor, tokens["ops"])
+            await visitor.post("/topics", name=topic)
+            visitor.http.cookies.clear()
+            asked = f"/console/topics/{quote(topic, safe='')}/messages?prefix=u%261"
+            page = await visitor.http.get(asked)
+            (action,) = _ACTION.findall(page.text)
+            form = {"form_secret": SECRET.findall(page.text)[-1], "token": tokens["ops"]}
+            opened = await visitor.http.post(unescape(action), data=form)
+            assert opened.status_code == 200, opened.text
+            assert opened.url.raw_path.decode() == asked
+
+    asyncio.run(play())
+
+
+def test_form_after_the_session_leads_back_to_its_page(tmp_path: Path) -> None:
+    async def play() -> None:
+        door, _ = _door(tmp_path, ops="administer")
+        async with visiting(tmp_path, door=door) as (_, visitor):
+            for referer, then in (
+                (f"{visitor.http.base_url}/console/topics/a?q=1", "/console/topics/a?q=1"),
+                ("https://evil.example/x", "/x"),  # which signing in does not lead to
+                ("http://[", ""),
+                ("", ""),
+            ):
+                asked = await visitor.http.post(
+                    "/console/topics/a/resume", headers={"referer": referer}, follow_redirects=False
+                )
+                assert asked.headers["location"] == f"/console/sign-in?then={quote(then, safe='')}"
 
     asyncio.run(play())
 
