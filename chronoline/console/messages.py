@@ -26,6 +26,7 @@ from chronoline.console.pages import (
     principal_of,
     redirect,
     segment,
+    session_of,
     time_given,
 )
 from chronoline.core.errors import ChronolineError, Refused
@@ -155,15 +156,16 @@ class MessagePages:
         message = found.get(message_id)
         return message if message and may_see(principal, topic.name, message) else None
 
-    async def _wanted(self, request: Request) -> tuple[Topic, Message]:
+    async def _wanted(self, request: Request) -> tuple[Topic, Message | None]:
         topic, message_id = await self._pages.topic(request), path_name(request, "id")
-        message = await self._look_up(request, topic, message_id)
-        if message is None:
-            raise HTTPException(
-                HTTPStatus.NOT_FOUND,
-                f"there is no message {message_id!r} on the timeline of {topic.name!r}",
-            )
-        return topic, message
+        return topic, await self._look_up(request, topic, message_id)
+
+    def _show_fate(self, request: Request, topic: Topic) -> Response:
+        """Answers an action on a message that is not on the timeline: another page says what became of it."""
+        message_id = path_name(request, "id")
+        words = f"Refused: the message {message_id!r} is not on the timeline of {topic.name!r}."
+        session_of(request).notes.append(("refused", words))
+        return redirect(message_path(topic, message_id))
 
     async def _body(
         self, principal: Principal, topic: Topic, message: Message
@@ -197,7 +199,8 @@ class MessagePages:
         async def send() -> None:
             content = SendRequest(
                 due_ms=self._when(form),
-                body=form.get("body", ""),
+                # Browsers send each line end of a form as CR LF.
+                body=form.get("body", "").replace("\r\n", "\n"),
                 producer_group=form.get("group", DEFAULT_PRODUCER_GROUP),
             )
             await self._routes.create_message(
@@ -224,10 +227,15 @@ class MessagePages:
 
     async def _reschedule_page(self, request: Request) -> Response:
         topic, message = await self._wanted(request)
+        if message is None:
+            return self._show_fate(request, topic)
         return self._pages.page(request, "reschedule.html", topic=topic, message=message)
 
     async def reschedule_message(self, request: Request) -> Response:
-        (topic, message), form = await self._wanted(request), await form_of(request)
+        form = await form_of(request)
+        topic, message = await self._wanted(request)
+        if message is None:
+            return self._show_fate(request, topic)
 
         async def reschedule() -> None:
             await self._routes.reschedule_message(
@@ -246,10 +254,15 @@ class MessagePages:
 
     async def _cancel_page(self, request: Request) -> Response:
         topic, message = await self._wanted(request)
+        if message is None:
+            return self._show_fate(request, topic)
         return self._pages.page(request, "cancel.html", topic=topic, message=message)
 
     async def cancel_message(self, request: Request) -> Response:
-        (topic, message), _ = await self._wanted(request), await form_of(request)
+        await form_of(request)
+        topic, message = await self._wanted(request)
+        if message is None:
+            return self._show_fate(request, topic)
 
         async def cancel() -> None:
             await self._routes.cancel_message(
