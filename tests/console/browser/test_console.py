@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import time
@@ -83,6 +84,23 @@ def test_every_page_is_accessible_and_fits_a_phone(
         page.goto(node.console + path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
         _check_accessible(page, path)
+
+
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_labels_of_charts_lie_apart(node: Beside, page: Page, tmp_path: Path, width: int) -> None:
+    node.run(_fill(node.served, tmp_path))
+    page.set_viewport_size({"width": width, "height": 740})
+    page.goto(f"{node.console}/topics/orders")
+    expect(page.locator("[data-chart=forecast] rect.waiting").first).to_be_attached()
+    for name in ("forecast", "histogram"):
+        labels = page.locator(f"[data-chart={name}] text")
+        boxes = labels.evaluate_all(
+            """labels => labels.map(each => each.getBoundingClientRect())
+                .map(each => [each.top, each.left, each.right])"""
+        )
+        below = sorted(box[1:] for box in boxes if box[0] == max(each[0] for each in boxes))
+        for (_, end), (start, _) in itertools.pairwise(below):
+            assert end < start, name
 
 
 def test_empty_pages_are_accessible(node: Beside, page: Page) -> None:
