@@ -35,9 +35,14 @@ export function linearTicks(most, wanted = 4) {
 }
 
 // Times are UTC, as on the pages that the server makes.
-const DAY = 86400e3, MONTH = 28 * DAY;
-const SPANS = [1, 10, 100, 1e3, 5e3, 15e3, 60e3, 300e3, 900e3, 3600e3, 4 * 3600e3, 12 * 3600e3, DAY, 7 * DAY];
-const MONTHS = [1, 3, 12, 60, 120, 600, 1200];
+const HOUR = 3600e3, DAY = 24 * HOUR, MONTH = 28 * DAY;
+// Each is at most three times the one before it, so that a range with room for three labels has one.
+const SPANS = [
+  1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 15e3, 30e3, 60e3, 120e3, 300e3, 900e3, 1800e3,
+  HOUR, 2 * HOUR, 4 * HOUR, 12 * HOUR, DAY, 3 * DAY, 7 * DAY, 14 * DAY,
+];
+const MONTHS = [1, 3, 6, 12, 24, 60, 120, 240, 600, 1200, 2400, 6e3, 12e3, 24e3, 48e3];
+const CHARACTER = 6.6;
 
 export function timeTicks(from, to, most = 8) {
   const step = SPANS.find((each) => (to - from) / each <= most);
@@ -62,7 +67,7 @@ export function showTick(at, step) {
   if (step >= MONTH) return `${NAMES[when.getUTCMonth()]} ${when.getUTCFullYear()}`;
   const day = `${when.getUTCDate()} ${NAMES[when.getUTCMonth()]}`;
   if (step >= DAY) return day;
-  if (step >= 12 * 3600e3) return `${day} ${text.slice(11, 16)}`;
+  if (step >= 12 * HOUR) return `${day} ${text.slice(11, 16)}`;
   if (step >= 60e3) return text.slice(11, 16);
   return step >= 1e3 ? text.slice(11, 19) : text.slice(14, 23);
 }
@@ -104,11 +109,12 @@ export class Frame {
   // The times from `from` to `to` below the axis, and their zone.
   times(from, to) {
     const { x, width } = this.inner;
-    const { ticks, step } = timeTicks(from, to, Math.max(2, width / 110));
+    const { ticks, step } = timeTicks(from, to, Math.max(3, width / 110));
     this.below(x - 6, "UTC", "end");
     for (const at of ticks) {
+      const label = showTick(at, step), half = (label.length * CHARACTER) / 2;
       const place = x + (width * (at - from)) / Math.max(to - from, 1);
-      if (place > x + 16) this.below(Math.min(place, this.width - 30), showTick(at, step));
+      if (place > x + half) this.below(Math.min(place, this.width - half), label);
     }
   }
 

@@ -40,6 +40,8 @@ export class Forecast {
     this.from = Math.max(0, Math.min(Math.round(from), LAST - span));
     this.to = Math.round(this.from + span);
     this.cursor = null;
+    // The counts of a bar that was shown are none of this range.
+    this.hover.textContent = `${showTime(this.from)} to ${showTime(this.to)}`;
     this.frame.redraw();
     clearTimeout(this.soon);
     this.soon = setTimeout(() => this.load(), 120);
