@@ -43,6 +43,8 @@ if (document.querySelector("[data-again]")) setTimeout(() => location.reload(), 
 const offline = document.getElementById("offline");
 const problems = document.getElementById("problems");
 const REFRESHED_EVERY_MS = 5000;
+// A node sends an event a second. One that stands still, or a network that is gone, closes no connection.
+const SILENT_MS = 10000;
 let refreshed = Date.now();
 
 function showValues(event) {
@@ -100,8 +102,14 @@ async function refresh() {
 
 const body = document.body;
 if (body.dataset.live && !location.pathname.endsWith("/sign-in")) {
-  let events = null, again = null;
+  let events = null, again = null, silence = null;
+  const listen = () => {
+    clearTimeout(silence);
+    silence = setTimeout(() => { offline.hidden = false; follow(); }, SILENT_MS);
+  };
+  const end = () => { clearTimeout(silence); events?.close(); };
   const show = (message) => {
+    listen();
     const event = JSON.parse(message.data);
     if (!offline.hidden) refreshed = 0;
     offline.hidden = true;
@@ -114,9 +122,10 @@ if (body.dataset.live && !location.pathname.endsWith("/sign-in")) {
     for (const each of redraw) each.redraw();
   };
   const follow = () => {
-    events?.close();
+    end();
     // A hidden page has no stream: browsers open only six connections to a node, for all their tabs.
     if (document.hidden) return;
+    listen();
     events = new EventSource(body.dataset.live);
     events.onmessage = show;
     events.onerror = () => {
@@ -126,10 +135,10 @@ if (body.dataset.live && !location.pathname.endsWith("/sign-in")) {
       clearTimeout(again);
       again = setTimeout(follow, 2000);
     };
-    events.addEventListener("signed-out", () => { events.close(); location.reload(); });
+    events.addEventListener("signed-out", () => { end(); location.reload(); });
   };
   follow();
   document.addEventListener("visibilitychange", () => { refreshed = 0; follow(); });
-  addEventListener("pagehide", () => events?.close());
+  addEventListener("pagehide", end);
   addEventListener("pageshow", (event) => { if (event.persisted) follow(); });
 }

@@ -432,3 +432,17 @@ def test_page_says_when_the_node_is_gone(node: Beside, context: BrowserContext, 
     assert node.served.node.http is not None
     node.run(node.served.node.http.stop())
     expect(page.locator("#offline")).to_be_visible()
+
+
+def test_page_says_when_the_node_is_silent(node: Beside, page: Page) -> None:
+    """A node that stands still closes no connection."""
+    page.clock.install()
+    page.route("**/console/live", lambda _: None)
+    page.goto(f"{node.console}/")
+    expect(page.locator("#offline")).to_be_hidden()
+    page.clock.fast_forward(11_000)
+    expect(page.locator("#offline")).to_be_visible()
+    page.unroute("**/console/live")
+    page.clock.fast_forward(11_000)
+    expect(page.locator("[data-live-value=in]")).to_have_text("0")
+    expect(page.locator("#offline")).to_be_hidden()
