@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
@@ -16,6 +16,7 @@ from starlette.routing import Route
 from chronoline.broker.http.console_mount import CONSOLE
 from chronoline.broker.http.message_routes import RescheduleRequest, SendRequest
 from chronoline.broker.http.requests import sender_context
+from chronoline.broker.http.responses import MessageResponse
 from chronoline.broker.principals import Principal, check_look, may_see
 from chronoline.console.pages import (
     Pages,
@@ -88,6 +89,9 @@ class MessagePages:
         status = given["status"]
         if status and status not in list(Status):
             raise HTTPException(HTTPStatus.BAD_REQUEST, f"{status!r} is no status")
+        lacks_group = not given["group"] and not allows(request, RightKind.OBSERVE, topic.name)
+        if lacks_group and allows(request, RightKind.PRODUCE, topic.name):
+            return self._messages_page(request, topic, given, [], None)
         page = await self._operator_routes.list_messages(
             principal=principal_of(request),
             topic=topic.name,
@@ -100,15 +104,26 @@ class MessagePages:
             limit=_PAGE,
             after=query.get("after", ""),
         )
+        return self._messages_page(request, topic, given, page.messages, page.next)
+
+    def _messages_page(
+        self,
+        request: Request,
+        topic: Topic,
+        given: Mapping[str, str],
+        messages: Sequence[MessageResponse],
+        after: str | None,
+    ) -> Response:
         return self._pages.page(
             request,
             "messages.html",
             topic=topic,
-            messages=page.messages,
+            messages=messages,
             given=given,
             statuses=list(Status),
+            may_observe=allows(request, RightKind.OBSERVE, topic.name),
             # The filters again, since a page of another selection begins elsewhere.
-            next=page.next and urlencode({**given, "after": page.next}),
+            next=after and urlencode({**given, "after": after}),
         )
 
     async def _show(self, request: Request) -> Response:

@@ -86,9 +86,12 @@ def test_token_opens_what_it_opens_for_programs(tmp_path: Path) -> None:
             assert "/cancel" not in message
             page = await visitor.submit("/topics/orders/messages/u1/cancel")
             assert "produce:orders:shop" in page  # refused, with the right that is missing
-            await visitor.post("/topics", 403, name="more")
+            assert "administer:more" in await visitor.post("/topics", name="more")  # likewise
 
             await _sign_in(visitor, tokens["shop"])
+            assert "give the group" in await visitor.get("/topics/orders/messages")
+            assert ">u1</a>" in await visitor.get("/topics/orders/messages?group=shop")
+            await visitor.get("/topics/orders/messages?group=other", 403)
             assert "a secret" in await visitor.get("/topics/orders/messages/u1")
             assert "was cancelled" in await visitor.post("/topics/orders/messages/u1/cancel")
 
