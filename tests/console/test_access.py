@@ -89,6 +89,9 @@ def test_token_opens_what_it_opens_for_programs(tmp_path: Path) -> None:
             assert "administer:more" in await visitor.post("/topics", name="more")  # likewise
 
             await _sign_in(visitor, tokens["shop"])
+            overview = await visitor.get("/")
+            assert "may not see the brokers" in overview
+            assert "of topics you may observe" in overview
             assert "give the group" in await visitor.get("/topics/orders/messages")
             assert ">u1</a>" in await visitor.get("/topics/orders/messages?group=shop")
             await visitor.get("/topics/orders/messages?group=other", 403)
