@@ -176,7 +176,7 @@ export function lines(host, samples, series, { log = false, show = compact, say 
     }
     if (pointed && pointed.at >= from) f.svg.append(element("line", { class: "cursor", x1: along(pointed.at), x2: along(pointed.at), y1: y, y2: y + height }));
   });
-  host.addEventListener("pointermove", (event) => {
+  const point = (event) => {
     if (!samples.length) return;
     const { x, width } = frame.inner, [from, to] = span();
     const at = from + ((event.offsetX - x) / width) * (to - from);
@@ -184,7 +184,9 @@ export function lines(host, samples, series, { log = false, show = compact, say 
     const values = [...series].reverse().map(([, label, read]) => `${label} ${read(pointed) == null ? "–" : say(read(pointed))}`);
     words.textContent = `${showTime(pointed.at)}: ${values.join(", ")}`;
     frame.redraw();
-  });
+  };
+  // A finger that taps does not move.
+  for (const kind of ["pointerdown", "pointermove"]) host.addEventListener(kind, point);
   host.addEventListener("pointerleave", () => { pointed = null; frame.redraw(); });
   frame.redraw();
   return frame;

@@ -111,6 +111,7 @@ export class Forecast {
     this.host.addEventListener("pointerdown", (event) => {
       pointers.set(event.pointerId, event.offsetX);
       this.host.setPointerCapture(event.pointerId);
+      this.point(this.place(event));
     });
     for (const end of ["pointerup", "pointercancel"]) this.host.addEventListener(end, (event) => pointers.delete(event.pointerId));
     this.host.addEventListener("pointerleave", () => { if (!pointers.size) this.point(null); });

@@ -198,6 +198,42 @@ def test_counts_of_a_bar_by_mouse_and_by_keyboard(node: Beside, page: Page, tmp_
     expect(hover).to_have_text(re.compile("^[-0-9: ]+ UTC to [-0-9: ]+ UTC$"))  # and no count
 
 
+def test_fingers_point_at_bars_and_scroll_the_page(
+    node: Beside, browser: Browser, tmp_path: Path
+) -> None:
+    node.run(_fill(node.served, tmp_path))
+    phone = browser.new_context(
+        viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True
+    )
+    page = phone.new_page()
+    page.goto(f"{node.console}/topics/orders")
+    chart = page.locator("[data-chart=forecast]")
+    bar = chart.locator("rect.waiting").nth(5)
+    bar.scroll_into_view_if_needed()
+    box = bar.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.touchscreen.tap(x, y)
+    expect(page.locator("[data-role=hover]")).to_contain_text(" waiting")
+
+    before = _range(page)
+    scrolled = page.evaluate("scrollY")
+    screen = phone.new_cdp_session(page)
+    for kind, places in (("touchStart", [y]), ("touchMove", [y - 40]), ("touchMove", [y - 80])):
+        points = [{"x": x, "y": place} for place in places]
+        screen.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    screen.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    page.wait_for_function("scrolled => scrollY > scrolled", arg=scrolled)
+    assert _range(page) == before
+
+    page.goto(f"{node.console}/")
+    rates = page.locator("[data-chart=rates]")
+    expect(rates.locator("path.in")).to_have_count(1)
+    rates.tap()
+    expect(page.get_by_text(re.compile(r" UTC: in [\d.,]+, out [\d.,]+$"))).to_be_visible()
+    phone.close()
+
+
 def test_times_are_in_utc_with_24_hours(node: Beside, browser: Browser, tmp_path: Path) -> None:
     node.run(_fill(node.served, tmp_path))
     context = browser.new_context(locale="en-US", timezone_id="America/New_York")
