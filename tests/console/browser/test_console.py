@@ -99,9 +99,12 @@ def test_labels_of_charts_lie_apart(node: Beside, page: Page, tmp_path: Path, wi
 
 
 def _check_labels(page: Page, chart: str) -> None:
-    boxes = page.locator(f"[data-chart={chart}] text").evaluate_all(
-        """labels => labels.map(each => each.getBoundingClientRect())
-            .map(each => [each.top, each.left, each.right])"""
+    # At once, since a chart that is drawn again has other labels.
+    boxes = page.evaluate(
+        """chart => [...document.querySelectorAll(`[data-chart=${chart}] text`)]
+            .map(each => each.getBoundingClientRect())
+            .map(each => [each.top, each.left, each.right])""",
+        chart,
     )
     below = sorted(box[1:] for box in boxes if box[0] == max(each[0] for each in boxes))
     for (_, end), (start, _) in itertools.pairwise(below):
