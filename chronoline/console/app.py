@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
+from starlette.datastructures import URL, Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -31,6 +31,7 @@ from chronoline.console.pages import (
     form_of,
     is_nobody,
     redirect,
+    segment,
     session_of,
 )
 from chronoline.console.pipes import PipePages
@@ -158,6 +159,15 @@ def _then(request: Request) -> str:
     return wanted if is_of_console(wanted) and "\\" not in wanted else f"{CONSOLE}/"
 
 
+def _page_of(request: Request) -> str:
+    """The page that a visitor is at: a form was sent from another address than its own."""
+    url = URL(request.headers.get("referer", "")) if request.method == "POST" else request.url
+    try:
+        return f"{url.path}?{url.query}" if url.query else url.path
+    except ValueError:  # a header that is no address
+        return ""
+
+
 async def _static(request: Request) -> Response:
     file = STATIC.get(request.path_params["name"])
     if file is None:
@@ -185,9 +195,8 @@ class _Frame:
                 message["headers"] = [*headers.items(), *cookies.changes(scope[SESSION])]
             await send(message)
 
-        path = request.url.path
-        if is_nobody(request) and not path.startswith(_OPEN):
-            answer = redirect(f"{CONSOLE}/sign-in?then={path}")
+        if is_nobody(request) and not request.url.path.startswith(_OPEN):
+            answer = redirect(f"{CONSOLE}/sign-in?then={segment(_page_of(request))}")
             await answer(scope, receive, send_safely)
             return
         await self._app(scope, receive, send_safely)

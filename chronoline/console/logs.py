@@ -18,7 +18,7 @@ from chronoline.console.messages import show_body, show_text
 from chronoline.console.pages import Pages, path_name, principal_of, whole_parameter
 from chronoline.console.rollups import Rollups
 from chronoline.core.errors import ChronolineError
-from chronoline.core.rights import RightKind
+from chronoline.core.rights import EVERY_TOPIC, RightKind
 from chronoline.log.log import Log
 from chronoline.log.place import open_log
 from chronoline.runtime import audit
@@ -50,7 +50,10 @@ class ShownLog:
 
 
 class LogPages:
-    """One method for each route. Logs are read in threads, since they may be far away."""
+    """One method for each route. Logs are read in threads, since they may be far away.
+
+    Their topics are none of the timeline's, so they are shown to a right to all topics alone.
+    """
 
     def __init__(self, pages: Pages, urls: Sequence[str]) -> None:
         self._pages = pages
@@ -73,7 +76,7 @@ class LogPages:
             await asyncio.to_thread(each.close)
 
     async def _list(self, request: Request) -> Response:
-        principal_of(request).check(RightKind.OBSERVE)
+        principal_of(request).check(RightKind.OBSERVE, EVERY_TOPIC)
         logs = []
         for number, each in enumerate(self._logs):
             try:
@@ -84,7 +87,7 @@ class LogPages:
         return self._pages.page(request, "logs.html", logs=logs, now_s=time.monotonic())
 
     async def _show(self, request: Request) -> Response:
-        principal_of(request).check(RightKind.OBSERVE)
+        principal_of(request).check(RightKind.OBSERVE, EVERY_TOPIC)
         number, topic = request.path_params["log"], path_name(request, "topic")
         shown = self._shown(number)
         rollup = await self._one.get(
@@ -102,7 +105,7 @@ class LogPages:
 
     async def peek_events(self, request: Request) -> Response:
         """Events may hold anything, so an administrator alone reads them."""
-        principal_of(request).check(RightKind.ADMINISTER)
+        principal_of(request).check(RightKind.ADMINISTER, EVERY_TOPIC)
         number, topic = request.path_params["log"], path_name(request, "topic")
         partition = request.path_params["partition"]
         shown = self._shown(number)

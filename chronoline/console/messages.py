@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
@@ -16,6 +16,7 @@ from starlette.routing import Route
 from chronoline.broker.http.console_mount import CONSOLE
 from chronoline.broker.http.message_routes import RescheduleRequest, SendRequest
 from chronoline.broker.http.requests import sender_context
+from chronoline.broker.http.responses import MessageResponse
 from chronoline.broker.principals import Principal, check_look, may_see
 from chronoline.console.pages import (
     Pages,
@@ -26,6 +27,7 @@ from chronoline.console.pages import (
     principal_of,
     redirect,
     segment,
+    session_of,
     time_given,
 )
 from chronoline.core.errors import ChronolineError, Refused
@@ -87,6 +89,9 @@ class MessagePages:
         status = given["status"]
         if status and status not in list(Status):
             raise HTTPException(HTTPStatus.BAD_REQUEST, f"{status!r} is no status")
+        lacks_group = not given["group"] and not allows(request, RightKind.OBSERVE, topic.name)
+        if lacks_group and allows(request, RightKind.PRODUCE, topic.name):
+            return self._messages_page(request, topic, given, [], None)
         page = await self._operator_routes.list_messages(
             principal=principal_of(request),
             topic=topic.name,
@@ -99,15 +104,26 @@ class MessagePages:
             limit=_PAGE,
             after=query.get("after", ""),
         )
+        return self._messages_page(request, topic, given, page.messages, page.next)
+
+    def _messages_page(
+        self,
+        request: Request,
+        topic: Topic,
+        given: Mapping[str, str],
+        messages: Sequence[MessageResponse],
+        after: str | None,
+    ) -> Response:
         return self._pages.page(
             request,
             "messages.html",
             topic=topic,
-            messages=page.messages,
+            messages=messages,
             given=given,
             statuses=list(Status),
+            may_observe=allows(request, RightKind.OBSERVE, topic.name),
             # The filters again, since a page of another selection begins elsewhere.
-            next=page.next and urlencode({**given, "after": page.next}),
+            next=after and urlencode({**given, "after": after}),
         )
 
     async def _show(self, request: Request) -> Response:
@@ -155,15 +171,16 @@ class MessagePages:
         message = found.get(message_id)
         return message if message and may_see(principal, topic.name, message) else None
 
-    async def _wanted(self, request: Request) -> tuple[Topic, Message]:
+    async def _wanted(self, request: Request) -> tuple[Topic, Message | None]:
         topic, message_id = await self._pages.topic(request), path_name(request, "id")
-        message = await self._look_up(request, topic, message_id)
-        if message is None:
-            raise HTTPException(
-                HTTPStatus.NOT_FOUND,
-                f"there is no message {message_id!r} on the timeline of {topic.name!r}",
-            )
-        return topic, message
+        return topic, await self._look_up(request, topic, message_id)
+
+    def _show_fate(self, request: Request, topic: Topic) -> Response:
+        """Answers an action on a message that is not on the timeline: another page says what became of it."""
+        message_id = path_name(request, "id")
+        words = f"Refused: the message {message_id!r} is not on the timeline of {topic.name!r}."
+        session_of(request).notes.append(("refused", words))
+        return redirect(message_path(topic, message_id))
 
     async def _body(
         self, principal: Principal, topic: Topic, message: Message
@@ -197,7 +214,8 @@ class MessagePages:
         async def send() -> None:
             content = SendRequest(
                 due_ms=self._when(form),
-                body=form.get("body", ""),
+                # Browsers send each line end of a form as CR LF.
+                body=form.get("body", "").replace("\r\n", "\n"),
                 producer_group=form.get("group", DEFAULT_PRODUCER_GROUP),
             )
             await self._routes.create_message(
@@ -224,10 +242,15 @@ class MessagePages:
 
     async def _reschedule_page(self, request: Request) -> Response:
         topic, message = await self._wanted(request)
+        if message is None:
+            return self._show_fate(request, topic)
         return self._pages.page(request, "reschedule.html", topic=topic, message=message)
 
     async def reschedule_message(self, request: Request) -> Response:
-        (topic, message), form = await self._wanted(request), await form_of(request)
+        form = await form_of(request)
+        topic, message = await self._wanted(request)
+        if message is None:
+            return self._show_fate(request, topic)
 
         async def reschedule() -> None:
             await self._routes.reschedule_message(
@@ -246,10 +269,15 @@ class MessagePages:
 
     async def _cancel_page(self, request: Request) -> Response:
         topic, message = await self._wanted(request)
+        if message is None:
+            return self._show_fate(request, topic)
         return self._pages.page(request, "cancel.html", topic=topic, message=message)
 
     async def cancel_message(self, request: Request) -> Response:
-        (topic, message), _ = await self._wanted(request), await form_of(request)
+        await form_of(request)
+        topic, message = await self._wanted(request)
+        if message is None:
+            return self._show_fate(request, topic)
 
         async def cancel() -> None:
             await self._routes.cancel_message(

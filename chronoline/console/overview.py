@@ -19,7 +19,7 @@ from chronoline.console.pages import Pages, allows, principal_of
 from chronoline.console.rollups import Rollups
 from chronoline.console.traffic import TrafficSample
 from chronoline.core.errors import ChronolineError, TooMuch
-from chronoline.core.rights import RightKind
+from chronoline.core.rights import EVERY_TOPIC, RightKind
 from chronoline.core.topic import Topic
 from chronoline.stores.contract import Store
 
@@ -71,6 +71,7 @@ class OverviewPages:
             consumers=len(info.subscribers),
             held=sum(len(each.outstanding) for each in parts.loaders.subscriptions),
             dead=dead,
+            observes_all=allows(request, RightKind.OBSERVE, EVERY_TOPIC),
             most_dead=_MOST_DEAD_LETTERS,
             most_topics=_MOST_TOPICS,
             coordination_problem=info.coordination_problem,

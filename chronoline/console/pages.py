@@ -253,7 +253,7 @@ async def act(
     except (ChronolineError, HTTPException, ValueError) as error:
         problem_of(error)  # the audit trail has its code
         words = error.detail if isinstance(error, HTTPException) else str(error)
-        notes.append(("refused", f"Refused: {words}"))
+        notes.append(("refused", f"Refused: {words.removeprefix('refused: ')}"))
     else:
         notes.append(("done", done))
         return redirect(then)

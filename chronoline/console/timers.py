@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from chronoline.console.pages import Pages, principal_of, whole_parameter
-from chronoline.core.rights import RightKind
+from chronoline.core.rights import EVERY_TOPIC, RightKind
 
 if TYPE_CHECKING:
     from chronoline.timers.node import TimerNode
@@ -29,7 +29,7 @@ class TimerPages:
         return [Route("/timers", self._show)]
 
     async def _show(self, request: Request) -> Response:
-        principal_of(request).check(RightKind.OBSERVE)
+        principal_of(request).check(RightKind.OBSERVE, EVERY_TOPIC)
         if self._node is None or self._resync is None:
             return self._pages.page(request, "timers.html", described=None)
         from chronoline.timers.views import describe_nodes, page_of_timers  # noqa: PLC0415 - of this role

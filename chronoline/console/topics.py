@@ -102,7 +102,8 @@ class TopicPages:
             request,
             create,
             done=f"The topic {name!r} was created.",
-            then=f"{CONSOLE}/topics/{segment(name)}" if name else f"{CONSOLE}/topics",
+            then=f"{CONSOLE}/topics/{segment(name)}",
+            if_not=f"{CONSOLE}/topics",
         )
 
     # One topic

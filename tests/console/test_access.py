@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
+from html import unescape
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -13,10 +16,12 @@ from chronoline.broker.degradation import Degradation, DegradationType
 from chronoline.broker.tokens import Tokens
 from chronoline.console.sessions import BrowserSessions, cookie_name
 from chronoline.core.rights import Rights
+from chronoline.log.log import Log
 from tests.broker.http.served import serving
 from tests.console.visitor import SECRET, Visitor, visiting
 
 _SIGN_IN = "This node asks for a token"
+_ACTION = re.compile(r'action="([^"]+)" class="card narrow"')
 
 
 def _door(folder: Path, **rights: str) -> tuple[Door, dict[str, str]]:
@@ -81,11 +86,46 @@ def test_token_opens_what_it_opens_for_programs(tmp_path: Path) -> None:
             assert "/cancel" not in message
             page = await visitor.submit("/topics/orders/messages/u1/cancel")
             assert "produce:orders:shop" in page  # refused, with the right that is missing
-            await visitor.post("/topics", 403, name="more")
+            assert "administer:more" in await visitor.post("/topics", name="more")  # likewise
 
             await _sign_in(visitor, tokens["shop"])
+            overview = await visitor.get("/")
+            assert "may not see the brokers" in overview
+            assert "of topics you may observe" in overview
+            assert "give the group" in await visitor.get("/topics/orders/messages")
+            assert ">u1</a>" in await visitor.get("/topics/orders/messages?group=shop")
+            await visitor.get("/topics/orders/messages?group=other", 403)
             assert "a secret" in await visitor.get("/topics/orders/messages/u1")
             assert "was cancelled" in await visitor.post("/topics/orders/messages/u1/cancel")
+
+    asyncio.run(play())
+
+
+def test_logs_and_timers_need_a_right_to_all_topics(tmp_path: Path) -> None:
+    async def play() -> None:
+        with Log((tmp_path / "log").as_uri()) as log:
+            log.create_topic("events", partitions=1)
+            log.append("events", value=b"a secret")
+        door, tokens = _door(
+            tmp_path,
+            team="administer:events observe:events",
+            grafana="observe",
+            ops="administer",
+        )
+        logs = {"logs": [str(tmp_path / "log")]}
+        async with visiting(tmp_path, door=door, console=logs) as (_, visitor):
+            await _sign_in(visitor, tokens["team"])
+            for path in ("/logs", "/logs/0/events", "/timers"):
+                assert "observe:*" in await visitor.get(path, 403), path
+            assert "administer:*" in await visitor.get("/logs/0/events/0", 403)
+
+            await _sign_in(visitor, tokens["grafana"])
+            assert "events" in await visitor.get("/logs")
+            await visitor.get("/timers")
+            await visitor.get("/logs/0/events/0", 403)
+
+            await _sign_in(visitor, tokens["ops"])
+            assert "a secret" in await visitor.get("/logs/0/events/0")
 
     asyncio.run(play())
 
@@ -261,6 +301,43 @@ def test_signing_in_leads_to_the_console_alone(tmp_path: Path, then: str) -> Non
                 follow_redirects=False,
             )
             assert answer.headers["location"] == "/console/"
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("topic", ["a/b", "50%25", "q&x=1#y", "a b"])
+def test_signing_in_leads_to_the_page_that_was_asked_for(tmp_path: Path, topic: str) -> None:
+    async def play() -> None:
+        door, tokens = _door(tmp_path, ops="administer")
+        async with visiting(tmp_path, door=door) as (_, visitor):
+            await _sign_in(visitor, tokens["ops"])
+            await visitor.post("/topics", name=topic)
+            visitor.http.cookies.clear()
+            asked = f"/console/topics/{quote(topic, safe='')}/messages?prefix=u%261"
+            page = await visitor.http.get(asked)
+            (action,) = _ACTION.findall(page.text)
+            form = {"form_secret": SECRET.findall(page.text)[-1], "token": tokens["ops"]}
+            opened = await visitor.http.post(unescape(action), data=form)
+            assert opened.status_code == 200, opened.text
+            assert opened.url.raw_path.decode() == asked
+
+    asyncio.run(play())
+
+
+def test_form_after_the_session_leads_back_to_its_page(tmp_path: Path) -> None:
+    async def play() -> None:
+        door, _ = _door(tmp_path, ops="administer")
+        async with visiting(tmp_path, door=door) as (_, visitor):
+            for referer, then in (
+                (f"{visitor.http.base_url}/console/topics/a?q=1", "/console/topics/a?q=1"),
+                ("https://evil.example/x", "/x"),  # which signing in does not lead to
+                ("http://[", ""),
+                ("", ""),
+            ):
+                asked = await visitor.http.post(
+                    "/console/topics/a/resume", headers={"referer": referer}, follow_redirects=False
+                )
+                assert asked.headers["location"] == f"/console/sign-in?then={quote(then, safe='')}"
 
     asyncio.run(play())
 

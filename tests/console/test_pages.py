@@ -173,8 +173,73 @@ def test_leased_message_is_not_cancelled(tmp_path: Path) -> None:
             assert "leased to" in page
             assert "worker" in page
             refused = await visitor.submit("/topics/orders/messages/u1/cancel")
-            assert "Refused" in refused
-            assert "lease" in refused
+            assert "Refused: &#39;u1&#39;: a consumer holds a live lease" in refused
+
+    asyncio.run(play())
+
+
+def test_action_on_a_message_of_the_past_shows_its_fate(tmp_path: Path) -> None:
+    """As in a second tab."""
+
+    async def play() -> None:
+        async with visiting(tmp_path) as (served, visitor):
+            await served.create_topic("orders")
+            await served.put("u1", "orders", delay_ms=3_600_000)
+            place = "/topics/orders/messages/u1"
+            assert "was cancelled" in await visitor.submit(f"{place}/cancel")
+            for page in (
+                await visitor.post(f"{place}/cancel"),
+                await visitor.post(f"{place}/reschedule", when="+1h"),
+                await visitor.get(f"{place}/reschedule"),
+            ):
+                assert "Refused: the message &#39;u1&#39; is not on the timeline" in page
+                assert '<span class="state cancelled">' in page
+            await visitor.get("/topics/orders/messages/u2/cancel", 404)
+
+    asyncio.run(play())
+
+
+def test_lines_of_a_body_end_as_they_were_written(tmp_path: Path) -> None:
+    """Browsers send CR LF."""
+
+    async def play() -> None:
+        async with visiting(tmp_path) as (served, visitor):
+            await served.create_topic("orders")
+            await visitor.submit("/topics/orders/send", id="u1", when="+1h", body="a\r\nb\r\n")
+            body = await served.http.get("/v1/topics/orders/messages/u1/body")
+            assert body.content == b"a\nb\n"
+
+    asyncio.run(play())
+
+
+def test_refused_topic_is_said_beside_its_form(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with visiting(tmp_path) as (_, visitor):
+            page = await visitor.submit("/topics", name="a\x01b")
+            assert "Refused: " in page
+            assert "<h1>Topics</h1>" in page
+
+    asyncio.run(play())
+
+
+def test_schedule_links_to_the_messages_that_are_there(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with visiting(tmp_path) as (served, visitor):
+            await served.create_topic("orders")
+            wanted = {"name": "report", "topic": "orders", "every": "40s"}
+            made = await served.http.post("/v1/schedules", json=wanted)
+            assert made.status_code == 200, made.text
+
+            async def is_created() -> bool:
+                return "/topics/orders/messages/report" in await visitor.get("/schedules/report")
+
+            await until(is_created)
+            page = await visitor.get("/schedules/report")
+            linked = re.findall(r'href="/console(/topics/orders/messages/report[^"]+)"', page)
+            for path in linked:
+                await visitor.get(path)
+            assert page.count("(not created yet)") == 10 - len(linked) > 0
+            assert "one of the missed occurrences" in page
 
     asyncio.run(play())
 

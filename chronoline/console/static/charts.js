@@ -10,6 +10,7 @@ export function element(name, attributes = {}, text = "") {
   return made;
 }
 
+const DECADES = Array.from({ length: 15 }, (_, power) => 10 ** power);
 const numbers = new Intl.NumberFormat("en");
 export const showNumber = (value) => numbers.format(value);
 
@@ -34,9 +35,14 @@ export function linearTicks(most, wanted = 4) {
 }
 
 // Times are UTC, as on the pages that the server makes.
-const DAY = 86400e3, MONTH = 28 * DAY;
-const SPANS = [1, 10, 100, 1e3, 5e3, 15e3, 60e3, 300e3, 900e3, 3600e3, 4 * 3600e3, 12 * 3600e3, DAY, 7 * DAY];
-const MONTHS = [1, 3, 12, 60, 120, 600, 1200];
+const HOUR = 3600e3, DAY = 24 * HOUR, MONTH = 28 * DAY;
+// Each is at most three times the one before it, so that a range with room for three labels has one.
+const SPANS = [
+  1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 15e3, 30e3, 60e3, 120e3, 300e3, 900e3, 1800e3,
+  HOUR, 2 * HOUR, 4 * HOUR, 12 * HOUR, DAY, 3 * DAY, 7 * DAY, 14 * DAY,
+];
+const MONTHS = [1, 3, 6, 12, 24, 60, 120, 240, 600, 1200, 2400, 6e3, 12e3, 24e3, 48e3];
+const CHARACTER = 6.6;
 
 export function timeTicks(from, to, most = 8) {
   const step = SPANS.find((each) => (to - from) / each <= most);
@@ -61,7 +67,7 @@ export function showTick(at, step) {
   if (step >= MONTH) return `${NAMES[when.getUTCMonth()]} ${when.getUTCFullYear()}`;
   const day = `${when.getUTCDate()} ${NAMES[when.getUTCMonth()]}`;
   if (step >= DAY) return day;
-  if (step >= 12 * 3600e3) return `${day} ${text.slice(11, 16)}`;
+  if (step >= 12 * HOUR) return `${day} ${text.slice(11, 16)}`;
   if (step >= 60e3) return text.slice(11, 16);
   return step >= 1e3 ? text.slice(11, 19) : text.slice(14, 23);
 }
@@ -103,11 +109,12 @@ export class Frame {
   // The times from `from` to `to` below the axis, and their zone.
   times(from, to) {
     const { x, width } = this.inner;
-    const { ticks, step } = timeTicks(from, to, Math.max(2, width / 110));
+    const { ticks, step } = timeTicks(from, to, Math.max(3, width / 110));
     this.below(x - 6, "UTC", "end");
     for (const at of ticks) {
+      const label = showTick(at, step), half = (label.length * CHARACTER) / 2;
       const place = x + (width * (at - from)) / Math.max(to - from, 1);
-      if (place > x + 16) this.below(Math.min(place, this.width - 30), showTick(at, step));
+      if (place > x + half) this.below(Math.min(place, this.width - half), label);
     }
   }
 
@@ -150,7 +157,7 @@ export function lines(host, samples, series, { log = false, show = compact, say 
     const [from, to] = span();
     const found = series.flatMap(([, , read]) => samples.map(read)).filter((each) => each != null);
     const most = Math.max(log ? 10 : 1, ...found);
-    const ticks = log ? [1, 10, 100, 1e3, 1e4, 1e5].filter((each) => each < most * 10) : linearTicks(most);
+    const ticks = log ? DECADES.filter((each) => each < most * 10) : linearTicks(most);
     const top = ticks.at(-1);
     const up = log ? (value) => y + height * (1 - Math.log10(Math.max(value, 1)) / Math.log10(top)) : (value) => y + height * (1 - value / top);
     for (const tick of ticks) f.horizontal(up(tick), show(tick));
@@ -169,7 +176,7 @@ export function lines(host, samples, series, { log = false, show = compact, say 
     }
     if (pointed && pointed.at >= from) f.svg.append(element("line", { class: "cursor", x1: along(pointed.at), x2: along(pointed.at), y1: y, y2: y + height }));
   });
-  host.addEventListener("pointermove", (event) => {
+  const point = (event) => {
     if (!samples.length) return;
     const { x, width } = frame.inner, [from, to] = span();
     const at = from + ((event.offsetX - x) / width) * (to - from);
@@ -177,7 +184,9 @@ export function lines(host, samples, series, { log = false, show = compact, say 
     const values = [...series].reverse().map(([, label, read]) => `${label} ${read(pointed) == null ? "–" : say(read(pointed))}`);
     words.textContent = `${showTime(pointed.at)}: ${values.join(", ")}`;
     frame.redraw();
-  });
+  };
+  // A finger that taps does not move.
+  for (const kind of ["pointerdown", "pointermove"]) host.addEventListener(kind, point);
   host.addEventListener("pointerleave", () => { pointed = null; frame.redraw(); });
   frame.redraw();
   return frame;
@@ -186,11 +195,11 @@ export function lines(host, samples, series, { log = false, show = compact, say 
 // Pairs of bars: messages beside the control.
 export function histogram(host, bars) {
   legend(host, [["late", "messages"], ["control", "control"]]);
-  new Frame(host, (f) => {
+  const frame = new Frame(host, (f) => {
     const { x, y, width, height } = f.inner;
     for (const part of [0, 0.25, 0.5, 0.75, 1]) f.horizontal(y + height * (1 - part), `${part * 100} %`);
     const slot = width / bars.length, thick = Math.max(2, slot * 0.36);
-    const every = Math.ceil(44 / slot);
+    const every = Math.ceil(60 / slot);
     bars.forEach((bar, place) => {
       const left = x + place * slot + slot * 0.12;
       for (const [name, part, shift] of [["late", bar.part, 0], ["control", bar.control_part, thick]]) {
@@ -198,5 +207,7 @@ export function histogram(host, bars) {
       }
       if (place % every === 0) f.below(left + thick, bar.bound);
     });
-  }).redraw();
+  });
+  frame.redraw();
+  return frame;
 }

@@ -6,7 +6,8 @@ import { Forecast } from "./forecast.js";
 const KEPT = 600;
 const read = (id) => JSON.parse(document.getElementById(id)?.textContent ?? "[]");
 
-const samples = read("samples");
+// What the page draws. The arrays stay, their content comes with events and with fresh copies of the page.
+const samples = read("samples"), bars = read("histogram");
 const redraw = [];
 
 const lateness = document.querySelector("[data-chart=lateness]");
@@ -20,7 +21,7 @@ const rates = document.querySelector("[data-chart=rates]");
 if (rates) redraw.push(lines(rates, samples, [["out", "out", (each) => each.out], ["in", "in", (each) => each.in]]));
 
 const late = document.querySelector("[data-chart=histogram]");
-if (late) histogram(late, read("histogram"));
+if (late) redraw.push(histogram(late, bars));
 for (const section of document.querySelectorAll("[data-forecast]")) section.forecast = new Forecast(section);
 
 // Counts that were not there yet when the page was made
@@ -42,7 +43,9 @@ if (document.querySelector("[data-again]")) setTimeout(() => location.reload(), 
 const offline = document.getElementById("offline");
 const problems = document.getElementById("problems");
 const REFRESHED_EVERY_MS = 5000;
-let shown = null, refreshed = Date.now();
+// A node sends an event a second. One that stands still, or a network that is gone, closes no connection.
+const SILENT_MS = 10000;
+let refreshed = Date.now();
 
 function showValues(event) {
   const values = { in: event.sample.in, out: event.sample.out, held: event.held, dead: event.dead };
@@ -55,39 +58,60 @@ function showValues(event) {
 }
 
 function showProblems(found) {
-  const key = JSON.stringify(found);
-  if (key === shown) return;
-  if (shown !== null) refreshed = 0;
-  shown = key;
-  problems.replaceChildren(...found.map((each) => {
+  const lines = found.map((each) => {
     const line = document.createElement("p"), what = document.createElement("strong");
     line.className = `banner ${each.ready ? "warn" : "bad"}`;
     what.textContent = `${each.ready ? "Degraded" : "Not ready"} (${each.type}):`;
     line.append(what, ` ${each.reason}`);
     return line;
-  }));
+  });
+  const words = (of) => JSON.stringify([...of].map((each) => each.textContent));
+  if (words(lines) === words(problems.children)) return;
+  problems.replaceChildren(...lines);
+  refreshed = 0;
+}
+
+// A part in which a link has the focus, or words are selected, stays as it is meanwhile.
+function isInUse(host) {
+  const focus = document.activeElement, selection = getSelection();
+  return (host !== focus && host.contains(focus)) || (!selection.isCollapsed && host.contains(selection.anchorNode));
+}
+
+function replace(list, fresh, keep = () => []) {
+  const found = JSON.parse(fresh?.textContent ?? "[]");
+  if (found.length) list.splice(0, list.length, ...found, ...keep(found.at(-1)));
 }
 
 // Parts that no event carries are taken from a fresh copy of the page.
 async function refresh() {
-  if (!document.querySelector("[data-refresh]") || Date.now() - refreshed < REFRESHED_EVERY_MS) return;
+  const hosts = document.querySelectorAll("[data-refresh]");
+  if (!hosts.length || Date.now() - refreshed < REFRESHED_EVERY_MS) return;
   refreshed = Date.now();
   const answer = await fetch(location.href).catch(() => null);
   if (!answer?.ok || answer.redirected) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-  for (const host of document.querySelectorAll("[data-refresh]")) {
-    const found = fresh.getElementById(host.id), left = host.scrollLeft;
-    if (!found || host.contains(document.activeElement)) continue;
-    host.replaceWith(document.adoptNode(found));
-    found.scrollLeft = left;
+  for (const host of hosts) {
+    const found = fresh.getElementById(host.id);
+    if (found && !isInUse(host)) host.replaceChildren(...found.childNodes);
   }
+  // Seconds for which the page was hidden or the node was away came by no event.
+  replace(samples, fresh.getElementById("samples"), (last) => samples.filter((each) => each.at > last.at));
+  replace(bars, fresh.getElementById("histogram"));
+  for (const section of document.querySelectorAll("[data-forecast]")) section.forecast.load();
 }
 
 const body = document.body;
 if (body.dataset.live && !location.pathname.endsWith("/sign-in")) {
-  let events = null, again = null;
+  let events = null, again = null, silence = null;
+  const listen = () => {
+    clearTimeout(silence);
+    silence = setTimeout(() => { offline.hidden = false; follow(); }, SILENT_MS);
+  };
+  const end = () => { clearTimeout(silence); events?.close(); };
   const show = (message) => {
+    listen();
     const event = JSON.parse(message.data);
+    if (!offline.hidden) refreshed = 0;
     offline.hidden = true;
     body.dataset.seen = String(event.sample.at);
     samples.push(event.sample);
@@ -98,9 +122,10 @@ if (body.dataset.live && !location.pathname.endsWith("/sign-in")) {
     for (const each of redraw) each.redraw();
   };
   const follow = () => {
-    events?.close();
+    end();
     // A hidden page has no stream: browsers open only six connections to a node, for all their tabs.
     if (document.hidden) return;
+    listen();
     events = new EventSource(body.dataset.live);
     events.onmessage = show;
     events.onerror = () => {
@@ -110,10 +135,10 @@ if (body.dataset.live && !location.pathname.endsWith("/sign-in")) {
       clearTimeout(again);
       again = setTimeout(follow, 2000);
     };
-    events.addEventListener("signed-out", () => { events.close(); location.reload(); });
+    events.addEventListener("signed-out", () => { end(); location.reload(); });
   };
   follow();
-  document.addEventListener("visibilitychange", follow);
-  addEventListener("pagehide", () => events?.close());
+  document.addEventListener("visibilitychange", () => { refreshed = 0; follow(); });
+  addEventListener("pagehide", end);
   addEventListener("pageshow", (event) => { if (event.persisted) follow(); });
 }

@@ -40,6 +40,8 @@ export class Forecast {
     this.from = Math.max(0, Math.min(Math.round(from), LAST - span));
     this.to = Math.round(this.from + span);
     this.cursor = null;
+    // The counts of a bar that was shown are none of this range.
+    this.hover.textContent = `${showTime(this.from)} to ${showTime(this.to)}`;
     this.frame.redraw();
     clearTimeout(this.soon);
     this.soon = setTimeout(() => this.load(), 120);
@@ -109,6 +111,7 @@ export class Forecast {
     this.host.addEventListener("pointerdown", (event) => {
       pointers.set(event.pointerId, event.offsetX);
       this.host.setPointerCapture(event.pointerId);
+      this.point(this.place(event));
     });
     for (const end of ["pointerup", "pointercancel"]) this.host.addEventListener(end, (event) => pointers.delete(event.pointerId));
     this.host.addEventListener("pointerleave", () => { if (!pointers.size) this.point(null); });
@@ -149,12 +152,14 @@ export class Forecast {
     const start = starts[this.cursor];
     const parts = STATUSES.map((each) => [this.data[each][this.cursor], each]).filter(([count]) => count);
     const words = parts.map(([count, status]) => `${showNumber(count)} ${status}`).join(", ") || "none";
-    this.hover.textContent = `${showTime(start, step)} to ${showTime(start + step, step)}: ${words}`;
+    const said = `${showTime(start, step)} to ${showTime(start + step, step)}: ${words}`;
+    if (this.hover.textContent !== said) this.hover.textContent = said;
   }
 
   // Data
 
   async load() {
+    clearTimeout(this.soon);
     const asked = ++this.asked;
     const steps = Math.max(20, Math.min(200, Math.floor(this.frame.inner.width / 5)));
     let found;
@@ -182,7 +187,7 @@ export class Forecast {
       this.host.dataset.loaded = `${found.from}-${found.to}`;
     }
     this.fill();
-    this.frame.redraw();
+    this.point(this.cursor);
     this.widen();
   }
 

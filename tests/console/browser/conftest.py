@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from chronoline.console.app import Console
 from chronoline.core.errors import MissingExtra
@@ -43,6 +43,7 @@ def browser() -> Iterator[Browser]:
         found = find_browser()
     except MissingExtra as error:
         miss("the console in a browser", error)
+    expect.set_options(timeout=TIMEOUT_S * 1000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=found.program,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 import time
 from datetime import UTC, datetime, timedelta
@@ -82,6 +84,31 @@ def test_every_page_is_accessible_and_fits_a_phone(
         page.goto(node.console + path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
         _check_accessible(page, path)
+
+
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_labels_of_charts_lie_apart(node: Beside, page: Page, tmp_path: Path, width: int) -> None:
+    node.run(_fill(node.served, tmp_path))
+    page.set_viewport_size({"width": width, "height": 740})
+    page.goto(f"{node.console}/topics/orders")
+    expect(page.locator("[data-chart=forecast] rect.waiting").first).to_be_attached()
+    _check_labels(page, "histogram")
+    for _ in range(30):  # to some thousand years
+        _check_labels(page, "forecast")
+        page.get_by_role("button", name="Zoom out").click()
+
+
+def _check_labels(page: Page, chart: str) -> None:
+    # At once, since a chart that is drawn again has other labels.
+    boxes = page.evaluate(
+        """chart => [...document.querySelectorAll(`[data-chart=${chart}] text`)]
+            .map(each => each.getBoundingClientRect())
+            .map(each => [each.top, each.left, each.right])""",
+        chart,
+    )
+    below = sorted(box[1:] for box in boxes if box[0] == max(each[0] for each in boxes))
+    for (_, end), (start, _) in itertools.pairwise(below):
+        assert end < start, chart
 
 
 def test_empty_pages_are_accessible(node: Beside, page: Page) -> None:
@@ -171,6 +198,43 @@ def test_counts_of_a_bar_by_mouse_and_by_keyboard(node: Beside, page: Page, tmp_
     page.keyboard.press("+")
     zoomed = _range(page, after=before)
     assert zoomed[1] - zoomed[0] == _HOUR_MS / 2
+    expect(hover).to_have_text(re.compile("^[-0-9: ]+ UTC to [-0-9: ]+ UTC$"))  # and no count
+
+
+def test_fingers_point_at_bars_and_scroll_the_page(
+    node: Beside, browser: Browser, tmp_path: Path
+) -> None:
+    node.run(_fill(node.served, tmp_path))
+    phone = browser.new_context(
+        viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True
+    )
+    page = phone.new_page()
+    page.goto(f"{node.console}/topics/orders")
+    chart = page.locator("[data-chart=forecast]")
+    bar = chart.locator("rect.waiting").nth(5)
+    bar.scroll_into_view_if_needed()
+    box = bar.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.touchscreen.tap(x, y)
+    expect(page.locator("[data-role=hover]")).to_contain_text(" waiting")
+
+    before = _range(page)
+    scrolled = page.evaluate("scrollY")
+    screen = phone.new_cdp_session(page)
+    for kind, places in (("touchStart", [y]), ("touchMove", [y - 40]), ("touchMove", [y - 80])):
+        points = [{"x": x, "y": place} for place in places]
+        screen.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    screen.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    page.wait_for_function("scrolled => scrollY > scrolled", arg=scrolled)
+    assert _range(page) == before
+
+    page.goto(f"{node.console}/")
+    rates = page.locator("[data-chart=rates]")
+    expect(rates.locator("path.in")).to_have_count(1)
+    rates.tap()
+    expect(page.get_by_text(re.compile(r" UTC: in [\d.,]+, out [\d.,]+$"))).to_be_visible()
+    phone.close()
 
 
 def test_times_are_in_utc_with_24_hours(node: Beside, browser: Browser, tmp_path: Path) -> None:
@@ -278,6 +342,111 @@ def test_degraded_node_says_why(node: Beside, page: Page) -> None:
     expect(page.locator("#problems p")).to_have_count(0)
 
 
+def test_problem_of_the_first_event_is_shown_everywhere(node: Beside, page: Page) -> None:
+    """A problem may arise between the making of the page and its first event."""
+    found: list[Degradation] = []
+    parts = node.served.node.parts
+    assert parts is not None
+    parts.degradation.watch(lambda: tuple(found))
+
+    def follow(route: Route) -> None:
+        found.append(
+            Degradation(DegradationType.PEERS, "the broker b2 vanished", "a broker vanished")
+        )
+        route.continue_()
+
+    page.route("**/console/live", follow)
+    page.clock.set_fixed_time(datetime.now(UTC))  # so that no part is refreshed for its age
+    page.goto(f"{node.console}/")
+    expect(page.locator("#problems")).to_contain_text("the broker b2 vanished")
+    expect(page.locator("#brokers tbody")).to_contain_text("the broker b2 vanished")
+
+
+def test_table_with_the_focus_follows_the_node(node: Beside, page: Page) -> None:
+    found: list[Degradation] = []
+    parts = node.served.node.parts
+    assert parts is not None
+    parts.degradation.watch(lambda: tuple(found))
+    page.goto(f"{node.console}/")
+    page.locator("#brokers").click()
+    expect(page.locator("#brokers")).to_be_focused()
+    found.append(Degradation(DegradationType.PEERS, "the broker b2 vanished", "a broker vanished"))
+    expect(page.locator("#brokers tbody")).to_contain_text("the broker b2 vanished")
+    expect(page.locator("#brokers")).to_be_focused()
+
+
+def test_topic_follows_the_node_without_reload(node: Beside, page: Page) -> None:
+    node.run(node.served.create_topic("orders"))
+    page.goto(f"{node.console}/topics/orders")
+    waiting = page.locator("[data-count=waiting]")
+    expect(waiting).to_have_text("0")
+    node.run(node.served.put("u1", "orders", delay_ms=_HOUR_MS // 2))
+    expect(waiting).to_have_text("1")
+    expect(page.locator("[data-chart=forecast] rect.waiting")).to_have_count(1)
+
+
+def test_chart_has_the_seconds_for_which_the_page_was_hidden(
+    node: Beside, context: BrowserContext, page: Page
+) -> None:
+    page.goto(f"{node.console}/")
+    other = context.new_page()
+    other.goto(f"{node.console}/")
+    _hide(page, hidden=True)
+    other.wait_for_function("() => document.body.dataset.seen !== undefined")
+    before = other.evaluate("document.body.dataset.seen")
+    other.wait_for_function(
+        "before => Number(document.body.dataset.seen) > before + 2500", arg=int(before)
+    )
+    _hide(page, hidden=False)
+    until_s = time.monotonic() + 30
+    while time.monotonic() < until_s and _drawn(page) != _drawn(other):
+        pass
+    assert _drawn(page) == _drawn(other)
+
+
+def _drawn(page: Page) -> object:
+    """The last second that the page has seen, and the number of seconds in its chart."""
+    return page.evaluate(
+        """[
+            document.body.dataset.seen,
+            document.querySelector("path.control")?.getAttribute("d").match(/[ML]/g).length,
+        ]"""
+    )
+
+
+def _hide(page: Page, *, hidden: bool) -> None:
+    page.evaluate(
+        """hidden => {
+            Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+            document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+        hidden,
+    )
+
+
+def test_lateness_of_hours_stays_in_its_chart(node: Beside, page: Page) -> None:
+    sample = {
+        "in": 0,
+        "out": 0,
+        "late": dict.fromkeys(("p50", "p99", "p999"), _HOUR_MS),
+        "control": 1,
+    }
+    samples = json.dumps([{"at": number * 1_000, **sample} for number in range(60)])
+
+    def answer(route: Route) -> None:
+        found = route.fetch()
+        words = re.sub(r'(?<=id="samples">)[^<]*', samples, found.text())
+        route.fulfill(response=found, body=words)
+
+    page.route("**/console/", answer)
+    page.route("**/console/live", lambda route: route.fulfill(status=503))
+    page.goto(f"{node.console}/")
+    line = page.locator("[data-chart=lateness] path.p50")
+    expect(line).to_have_count(1)
+    assert line.evaluate("path => path.getBBox().y") >= 0
+    expect(page.locator("[data-chart=lateness]")).to_contain_text("10,000 s")
+
+
 def test_page_follows_again_after_an_answer_without_a_stream(node: Beside, page: Page) -> None:
     """A node that starts, or a load balancer without one, answers with an error."""
     refusals = iter([503, 429])
@@ -302,3 +471,17 @@ def test_page_says_when_the_node_is_gone(node: Beside, context: BrowserContext, 
     assert node.served.node.http is not None
     node.run(node.served.node.http.stop())
     expect(page.locator("#offline")).to_be_visible()
+
+
+def test_page_says_when_the_node_is_silent(node: Beside, page: Page) -> None:
+    """A node that stands still closes no connection."""
+    page.clock.install()
+    page.route("**/console/live", lambda _: None)
+    page.goto(f"{node.console}/")
+    expect(page.locator("#offline")).to_be_hidden()
+    page.clock.fast_forward(11_000)
+    expect(page.locator("#offline")).to_be_visible()
+    page.unroute("**/console/live")
+    page.clock.fast_forward(11_000)
+    expect(page.locator("[data-live-value=in]")).to_have_text("0")
+    expect(page.locator("#offline")).to_be_hidden()
