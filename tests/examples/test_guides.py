@@ -129,7 +129,7 @@ class Player:
             elif block.language == "sh":
                 self._commands(block.title, body)
             elif block.title:
-                (self.folder / block.title).write_text(block.body)
+                (self.folder / block.title).write_text(body)
             elif block.language == "python":
                 self._python(block.body, page.name)
         return checked
@@ -261,7 +261,7 @@ def test_tutorial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_server: PostgresServer
 ) -> None:
     database = postgres_server.create_database("tutorial")
-    with with_places(tmp_path, **{"postgresql://localhost/reminders": database}) as player:
+    with with_places(tmp_path, **{"postgresql://ada:secret@localhost/reminders": database}) as player:
         monkeypatch.setenv("CHRONOLINE_NODE_HTTP", player.places["127.0.0.1:7480"])
         assert player.play(TUTORIAL) > 0
 
