@@ -190,7 +190,7 @@ export function histogram(host, bars) {
     const { x, y, width, height } = f.inner;
     for (const part of [0, 0.25, 0.5, 0.75, 1]) f.horizontal(y + height * (1 - part), `${part * 100} %`);
     const slot = width / bars.length, thick = Math.max(2, slot * 0.36);
-    const every = Math.ceil(44 / slot);
+    const every = Math.ceil(60 / slot);
     bars.forEach((bar, place) => {
       const left = x + place * slot + slot * 0.12;
       for (const [name, part, shift] of [["late", bar.part, 0], ["control", bar.control_part, thick]]) {
