@@ -47,6 +47,8 @@ PLAYED: dict[tuple[str, str], str] = {
         (f"docs/{page}.md", "sh"): "tests/examples/test_guides.py"
         for page in ("guides/index", "log", "operations", "security", "timers", "tracing")
     },
+    ("docs/guides/kafka-delay.md", "sh"): "tests/spark/pipes/test_pages.py",
+    ("docs/pipe.md", "sh"): "tests/spark/pipes/test_pages.py",
     ("README.md", "python"): "tests/examples/test_broker_examples.py",
     ("README.md", "sh"): "tests/examples/test_guides.py",
     ("docs/broker.md", "sh"): "tests/examples/test_guides.py",
@@ -77,7 +79,6 @@ PAGES_PARSED_ONLY = {
     "docs/cluster.md": "needs machines with names; tests/torture/cluster starts brokers on etcd",
     "docs/deployment.md": "needs Docker and Kubernetes; tests/deploy checks the files",
     "docs/design/testing.md": "runs for an hour",
-    "docs/pipe.md": "needs Spark; tests/cli/pipe calls the commands",
     "docs/releasing.md": "makes a release; tests/project/test_release.py builds and installs one",
     "docs/spark-cluster.md": "needs Spark, YARN and Kubernetes clusters",
 }
@@ -109,6 +110,8 @@ class Block(NamedTuple):
     line: int
     language: str
     body: str
+    is_marked: bool = True
+    """Whether the page names the language: only then a player sees the block."""
 
     @property
     def place(self) -> str:
@@ -126,7 +129,8 @@ def blocks(root: Path) -> Iterator[Block]:
             if not language and not name.startswith(DRAWINGS):
                 first = body.split(maxsplit=1)[:1]
                 language = "sh" if program(first) in {"chronoline", *PROGRAMS} else ""
-            yield Block(name, text.count("\n", 0, found.start()) + 1, language, body)
+            line = text.count("\n", 0, found.start()) + 1
+            yield Block(name, line, language, body, bool(found["info"].split()))
 
 
 def program(words: list[str]) -> str:
@@ -185,6 +189,11 @@ def problems_of_shell(block: Block) -> Iterator[str]:
                     f"no test runs {program(words)!r}: play the page, or add the program with a reason to"
                     " PROGRAMS (tests/examples/test_blocks.py)"
                 )
+    elif not block.is_marked and block.body.partition("\n")[0] not in PARSED_ONLY:
+        yield (
+            "no test plays a block without a language: mark it as sh, or give a reason in PARSED_ONLY"
+            " (tests/examples/test_guides.py)"
+        )
     yield from problems_of_commands(block.body)
 
 
@@ -283,6 +292,12 @@ def test_untested_block_is_found(tmp_path: Path, block: str, problem: str) -> No
     (found,) = problems(tmp_path, tmp_path)
     assert found.startswith("docs/new.md:3: ")
     assert problem in found
+
+
+def test_block_that_no_player_sees_is_found(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("```\nchronoline status\n```\n")
+    (found,) = problems(tmp_path, tmp_path)
+    assert "no test plays a block without a language" in found
 
 
 def test_tested_blocks_are_no_problem(tmp_path: Path) -> None:
