@@ -8,6 +8,8 @@ A new block fails here until one of these holds:
 - it is `toml`, `yaml` or `json`: the settings, or a parser, load it;
 - it is in `NOT_PLAYED`, with the reason;
 - it is `text`: output or a drawing, in which no line is a command.
+
+Commands in sentences and tables are parsed.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ ROOT = Path(__file__).parents[2]
 FENCE = re.compile(
     r"^(?P<indent> *)(?P<fence>```+)(?P<info>[^\n]*)\n(?P<body>.*?)^ *(?P=fence) *$", re.M | re.S
 )
+SPAN = re.compile(r"(?<!`)`(chronoline [^`]+)`(?!`)")
+LACKS = re.compile(r"Missing |Option .* requires an argument|there is no command ''$")
 DRAWINGS = ("docs/design/", "docs/architecture.md")
 """Pages whose blocks without a language are drawings."""
 
@@ -119,10 +123,7 @@ class Block(NamedTuple):
 
 
 def blocks(root: Path) -> Iterator[Block]:
-    pages = [root / "README.md", root / "CONTRIBUTING.md", *sorted(root.glob("docs/**/*.md"))]
-    for page in (page for page in pages if page.exists()):
-        text = page.read_text("utf-8")
-        name = page.relative_to(root).as_posix()
+    for name, text in pages_of(root):
         for found in FENCE.finditer(text):
             language = (found["info"].split() or [""])[0]
             body = re.sub(rf"^{found['indent']}", "", found["body"], flags=re.M)
@@ -131,6 +132,12 @@ def blocks(root: Path) -> Iterator[Block]:
                 language = "sh" if program(first) in {"chronoline", *PROGRAMS} else ""
             line = text.count("\n", 0, found.start()) + 1
             yield Block(name, line, language, body, bool(found["info"].split()))
+
+
+def pages_of(root: Path) -> Iterator[tuple[str, str]]:
+    pages = [root / "README.md", root / "CONTRIBUTING.md", *sorted(root.glob("docs/**/*.md"))]
+    for page in (page for page in pages if page.exists()):
+        yield page.relative_to(root).as_posix(), page.read_text("utf-8")
 
 
 def program(words: list[str]) -> str:
@@ -218,6 +225,18 @@ def problems_of_commands(text: str) -> Iterator[str]:
             yield from (f"the Makefile has no target {each}" for each in unknown)
 
 
+def problems_in_sentences(root: Path) -> Iterator[str]:
+    """Yields commands in sentences and tables that are refused; they may lack arguments."""
+    for name, text in pages_of(root):
+        for span in SPAN.findall(FENCE.sub("", text)):
+            for words in commands(span):
+                try:
+                    parse([each for each in words[1:] if each not in ("…", "--help")])
+                except ValueError as error:
+                    if not LACKS.match(str(error)):
+                        yield f"{name}: `{span}`: {error}"
+
+
 def load_settings(body: str, folder: Path) -> None:
     table = tomllib.loads(body)
     file = folder / "page.toml"
@@ -233,6 +252,21 @@ def load_settings(body: str, folder: Path) -> None:
 def test_every_block_is_tested(tmp_path: Path) -> None:
     if found := list(problems(ROOT, tmp_path)):
         pytest.fail("\n".join(found))
+
+
+def test_commands_in_sentences_exist() -> None:
+    assert list(problems_in_sentences(ROOT)) == []
+
+
+def test_wrong_command_in_a_sentence_is_found(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(
+        "`chronoline token` and `chronoline topic pause --reason x` lack a part.\n\n"
+        "| | |\n| --- | --- |\n| x | `chronoline up --nodez 3`, then `chronoline gone` |\n"
+    )
+    assert list(problems_in_sentences(tmp_path)) == [
+        "README.md: `chronoline up --nodez 3`: No such option: --nodez",
+        "README.md: `chronoline gone`: there is no command 'gone'",
+    ]
 
 
 def test_lists_name_pages_and_tests_that_are_there() -> None:
