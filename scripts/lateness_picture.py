@@ -7,7 +7,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[1] / "docs"
 TARGET = DOCS / "pictures" / "lateness.svg"
-_LEFT, _WIDE, _ROW = 170, 470, 34
+_LEFT, _WIDE, _ROW = 200, 440, 34
 _STYLE = (
     ".ground { fill: #fafafa; } text { fill: #222222; } .ours { fill: #3949ab; } .peer { fill: #8d8d8d; }"
     " @media (prefers-color-scheme: dark) {"

@@ -8,6 +8,8 @@ A new block fails here until one of these holds:
 - it is `toml`, `yaml` or `json`: the settings, or a parser, load it;
 - it is in `NOT_PLAYED`, with the reason;
 - it is `text`: output or a drawing, in which no line is a command.
+
+Commands in sentences and tables are parsed.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ ROOT = Path(__file__).parents[2]
 FENCE = re.compile(
     r"^(?P<indent> *)(?P<fence>```+)(?P<info>[^\n]*)\n(?P<body>.*?)^ *(?P=fence) *$", re.M | re.S
 )
+SPAN = re.compile(r"(?<!`)`(chronoline [^`]+)`(?!`)")
+LACKS = re.compile(r"Missing |Option .* requires an argument|there is no command ''$")
 DRAWINGS = ("docs/design/", "docs/architecture.md")
 """Pages whose blocks without a language are drawings."""
 
@@ -47,6 +51,8 @@ PLAYED: dict[tuple[str, str], str] = {
         (f"docs/{page}.md", "sh"): "tests/examples/test_guides.py"
         for page in ("guides/index", "log", "operations", "security", "timers", "tracing")
     },
+    ("docs/guides/kafka-delay.md", "sh"): "tests/spark/pipes/test_pages.py",
+    ("docs/pipe.md", "sh"): "tests/spark/pipes/test_pages.py",
     ("README.md", "python"): "tests/examples/test_broker_examples.py",
     ("README.md", "sh"): "tests/examples/test_guides.py",
     ("docs/broker.md", "sh"): "tests/examples/test_guides.py",
@@ -77,7 +83,6 @@ PAGES_PARSED_ONLY = {
     "docs/cluster.md": "needs machines with names; tests/torture/cluster starts brokers on etcd",
     "docs/deployment.md": "needs Docker and Kubernetes; tests/deploy checks the files",
     "docs/design/testing.md": "runs for an hour",
-    "docs/pipe.md": "needs Spark; tests/cli/pipe calls the commands",
     "docs/releasing.md": "makes a release; tests/project/test_release.py builds and installs one",
     "docs/spark-cluster.md": "needs Spark, YARN and Kubernetes clusters",
 }
@@ -109,6 +114,8 @@ class Block(NamedTuple):
     line: int
     language: str
     body: str
+    is_marked: bool = True
+    """Whether the page names the language: only then a player sees the block."""
 
     @property
     def place(self) -> str:
@@ -116,17 +123,21 @@ class Block(NamedTuple):
 
 
 def blocks(root: Path) -> Iterator[Block]:
-    pages = [root / "README.md", root / "CONTRIBUTING.md", *sorted(root.glob("docs/**/*.md"))]
-    for page in (page for page in pages if page.exists()):
-        text = page.read_text("utf-8")
-        name = page.relative_to(root).as_posix()
+    for name, text in pages_of(root):
         for found in FENCE.finditer(text):
             language = (found["info"].split() or [""])[0]
             body = re.sub(rf"^{found['indent']}", "", found["body"], flags=re.M)
             if not language and not name.startswith(DRAWINGS):
                 first = body.split(maxsplit=1)[:1]
                 language = "sh" if program(first) in {"chronoline", *PROGRAMS} else ""
-            yield Block(name, text.count("\n", 0, found.start()) + 1, language, body)
+            line = text.count("\n", 0, found.start()) + 1
+            yield Block(name, line, language, body, bool(found["info"].split()))
+
+
+def pages_of(root: Path) -> Iterator[tuple[str, str]]:
+    pages = [root / "README.md", root / "CONTRIBUTING.md", *sorted(root.glob("docs/**/*.md"))]
+    for page in (page for page in pages if page.exists()):
+        yield page.relative_to(root).as_posix(), page.read_text("utf-8")
 
 
 def program(words: list[str]) -> str:
@@ -185,6 +196,11 @@ def problems_of_shell(block: Block) -> Iterator[str]:
                     f"no test runs {program(words)!r}: play the page, or add the program with a reason to"
                     " PROGRAMS (tests/examples/test_blocks.py)"
                 )
+    elif not block.is_marked and block.body.partition("\n")[0] not in PARSED_ONLY:
+        yield (
+            "no test plays a block without a language: mark it as sh, or give a reason in PARSED_ONLY"
+            " (tests/examples/test_guides.py)"
+        )
     yield from problems_of_commands(block.body)
 
 
@@ -209,6 +225,18 @@ def problems_of_commands(text: str) -> Iterator[str]:
             yield from (f"the Makefile has no target {each}" for each in unknown)
 
 
+def problems_in_sentences(root: Path) -> Iterator[str]:
+    """Yields commands in sentences and tables that are refused; they may lack arguments."""
+    for name, text in pages_of(root):
+        for span in SPAN.findall(FENCE.sub("", text)):
+            for words in commands(span):
+                try:
+                    parse([each for each in words[1:] if each not in ("…", "--help")])
+                except ValueError as error:
+                    if not LACKS.match(str(error)):
+                        yield f"{name}: `{span}`: {error}"
+
+
 def load_settings(body: str, folder: Path) -> None:
     table = tomllib.loads(body)
     file = folder / "page.toml"
@@ -224,6 +252,21 @@ def load_settings(body: str, folder: Path) -> None:
 def test_every_block_is_tested(tmp_path: Path) -> None:
     if found := list(problems(ROOT, tmp_path)):
         pytest.fail("\n".join(found))
+
+
+def test_commands_in_sentences_exist() -> None:
+    assert list(problems_in_sentences(ROOT)) == []
+
+
+def test_wrong_command_in_a_sentence_is_found(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(
+        "`chronoline token` and `chronoline topic pause --reason x` lack a part.\n\n"
+        "| | |\n| --- | --- |\n| x | `chronoline up --nodez 3`, then `chronoline gone` |\n"
+    )
+    assert list(problems_in_sentences(tmp_path)) == [
+        "README.md: `chronoline up --nodez 3`: No such option: --nodez",
+        "README.md: `chronoline gone`: there is no command 'gone'",
+    ]
 
 
 def test_lists_name_pages_and_tests_that_are_there() -> None:
@@ -283,6 +326,12 @@ def test_untested_block_is_found(tmp_path: Path, block: str, problem: str) -> No
     (found,) = problems(tmp_path, tmp_path)
     assert found.startswith("docs/new.md:3: ")
     assert problem in found
+
+
+def test_block_that_no_player_sees_is_found(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("```\nchronoline status\n```\n")
+    (found,) = problems(tmp_path, tmp_path)
+    assert "no test plays a block without a language" in found
 
 
 def test_tested_blocks_are_no_problem(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,21 @@ def test_check_before_spark_covers_all_other_parts(tmp_path: Path) -> None:
     assert [each.part for each in found] == ["store", "input", "output", "dead letters", "Java"]
     assert [each.part for each in found if not each.fine] == ["input", "output"]
     assert not any(each.bearable for each in found)
+
+
+def test_topics_are_checked_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = threading.Barrier(2)
+
+    def check(*_: object) -> str:
+        both.wait(timeout=60)
+        return "was there with the other"
+
+    monkeypatch.setattr("chronoline.pipe.checks.check_input", check)
+    monkeypatch.setattr("chronoline.pipe.checks.check_output", check)
+    found = findings(settings(tmp_path))
+    assert found["input"].words == found["output"].words == "was there with the other"
 
 
 def test_wrong_clock_does_not_prevent_a_start(

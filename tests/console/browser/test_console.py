@@ -7,6 +7,7 @@ import json
 import re
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -253,6 +254,21 @@ def test_times_are_in_utc_with_24_hours(node: Beside, browser: Browser, tmp_path
     assert "UTC" in (chart.text_content() or "")
     assert not re.search(r"\b[AP]M\b", page.locator("main").text_content() or "")
     context.close()
+
+
+def test_labels_of_the_histogram_stand_apart_on_a_phone(
+    node: Beside, page: Page, tmp_path: Path
+) -> None:
+    node.run(_fill(node.served, tmp_path))
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.goto(f"{node.console}/topics/orders")
+    labels = page.locator("[data-chart=histogram] text[text-anchor=middle]")
+    expect(labels.first).to_be_visible()
+    sides = "all => all.map(each => each.getBoundingClientRect()).map(box => [box.left, box.right])"
+    boxes = labels.evaluate_all(sides)
+    assert len(boxes) > 2
+    for (_, end), (begin, _) in pairwise(boxes):
+        assert end < begin
 
 
 def test_buttons_of_a_topic_stand_in_a_row(node: Beside, page: Page) -> None:
