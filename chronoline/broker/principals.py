@@ -172,7 +172,7 @@ def check_schedule_change(principal: Principal, schedule: Schedule, topic: str) 
     """
     audit.note(topic, schedule=schedule.name)
     if schedule.uid and not may_see_schedule(principal, schedule, topic):
-        raise principal.forbidden(f"to schedule {schedule.name!r}")
+        raise principal.forbidden(f"to change schedule {schedule.name!r}")
     if not principal.may(RightKind.ADMINISTER, topic):
         principal.check(RightKind.PRODUCE, topic, schedule.producer_group)
 
