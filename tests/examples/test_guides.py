@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import re
 import subprocess
@@ -221,6 +222,15 @@ def pass_time(worker: Worker, address: str, clock: MovableClock) -> None:
                 clock.ahead_ms += DAY_MS // 4
             threading.Event().wait(0.01)
     worker.stop()
+
+
+@pytest.fixture(autouse=True)
+def level_of_logs() -> Iterator[None]:
+    """A program may set the level of Chronoline's log; it must not last."""
+    logger = logging.getLogger("chronoline")
+    before = logger.level
+    yield
+    logger.setLevel(before)
 
 
 @pytest.fixture
