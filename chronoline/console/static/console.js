@@ -88,6 +88,8 @@ async function refresh() {
   if (!hosts.length || Date.now() - refreshed < REFRESHED_EVERY_MS) return;
   refreshed = Date.now();
   const answer = await fetch(location.href).catch(() => null);
+  // The topic was deleted, or the right to it taken away.
+  if ([403, 404].includes(answer?.status)) return location.reload();
   if (!answer?.ok || answer.redirected) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   for (const host of hosts) {

@@ -399,6 +399,8 @@ def test_topic_follows_the_node_without_reload(node: Beside, page: Page) -> None
     node.run(node.served.put("u1", "orders", delay_ms=_HOUR_MS // 2))
     expect(waiting).to_have_text("1")
     expect(page.locator("[data-chart=forecast] rect.waiting")).to_have_count(1)
+    node.run(node.served.http.delete("/v1/topics/orders"))
+    expect(page.get_by_role("heading", name="Not Found")).to_be_visible()
 
 
 def test_chart_has_the_seconds_for_which_the_page_was_hidden(
