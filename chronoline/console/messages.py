@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -44,7 +45,7 @@ _MOST_BODY_BYTES = 64 * 1024
 _PAGE = 50
 _FILTERS = ("group", "consumer", "prefix", "from", "to", "status")
 _MOST_JSON_CHARACTERS = 8 * _MOST_BODY_BYTES
-_JSON = json.JSONEncoder(indent=2, ensure_ascii=False)
+_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
 _HEX_COLUMNS = 16
 _NOT_PLAIN = {
     each: "." for each in range(256) if not chr(each).isascii() or not chr(each).isprintable()
@@ -342,17 +343,32 @@ def _as_text(data: bytes) -> str | None:
 
 
 def _as_json(data: bytes) -> str | None:
-    """Indented; None also for what the indents of a deep nesting would make much larger than it is."""
-    text, characters = [], 0
+    """Indented, with its numbers, strings and repeated names as they were written.
+
+    None also for JSON that indents would make much larger than it is, as those of a deep nesting.
+    """
     try:
-        for part in _JSON.iterencode(json.loads(data)):
-            characters += len(part)
-            if characters > _MOST_JSON_CHARACTERS:
-                return None
-            text.append(part)
+        text = data.decode()
+        json.loads(text, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
         return None
-    return "".join(text)
+    shown, characters, indent, before = list[str](), 0, "\n", ""
+    for token in _JSON_TOKEN.findall(text):
+        if token in ("]", "}"):
+            indent = indent[:-2]
+            part = token if before in ("[", "{") else indent + token
+        else:
+            part = indent + token if before in ("[", "{", ",") else token
+            if token in ("[", "{"):
+                indent += "  "
+        if token == ":":
+            part += " "
+        shown.append(part)
+        characters += len(part)
+        if characters > _MOST_JSON_CHARACTERS:
+            return None
+        before = token
+    return "".join(shown)
 
 
 def _as_hex(data: bytes) -> str:

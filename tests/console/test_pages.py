@@ -47,6 +47,30 @@ def test_bodies_in_each_form() -> None:
     assert cut["text"] == "\u00e4" * 32_768
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        [],
+        [[], {}],
+        {"a": [1, {"b": None}], "c": '[{"x": 1},]'},
+        'a " b',
+        1,
+        [True, "ü", "", "\\"],
+    ],
+)
+def test_json_is_indented(value: object) -> None:
+    words = json.dumps(value, ensure_ascii=False)
+    assert show_body(words.encode())["json"] == json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def test_json_is_shown_as_it_was_written() -> None:
+    """An operator reads no other amount than that of the message."""
+    words = '[1.10,1e400,12345678901234567890.25,{"a":1,"a":2},' + "9" * 5_000 + "]"
+    shown = str(show_body(words.encode())["json"])
+    assert re.sub(r"\s", "", shown) == words
+
+
 def test_deep_json_is_not_shown_larger_than_a_page() -> None:
     assert show_body(b"[" * 900 + b"1," * 30_000 + b"1" + b"]" * 900)["json"] is None
     assert show_body(b"[[1,2]]")["json"] == "[\n  [\n    1,\n    2\n  ]\n]"
