@@ -24,6 +24,7 @@ from chronoline.console.pages import (
     act,
     allows,
     form_of,
+    is_done,
     path_name,
     principal_of,
     redirect,
@@ -204,8 +205,17 @@ class MessagePages:
     async def _send_page(self, request: Request) -> Response:
         topic = await self._pages.topic(request)
         principal_of(request).check(RightKind.PRODUCE, topic.name)
+        return self._send_form(request, topic, {"id": new_id(), "when": "+1m"})
+
+    def _send_form(self, request: Request, topic: Topic, given: Mapping[str, str]) -> Response:
         return self._pages.page(
-            request, "send.html", topic=topic, group=DEFAULT_PRODUCER_GROUP, id=new_id()
+            request,
+            "send.html",
+            topic=topic,
+            id=given.get("id", ""),
+            when=given.get("when", ""),
+            body=given.get("body", ""),
+            group=given.get("group", DEFAULT_PRODUCER_GROUP),
         )
 
     async def send_message(self, request: Request) -> Response:
@@ -227,13 +237,14 @@ class MessagePages:
                 request=content,
             )
 
-        return await act(
+        answer = await act(
             request,
             send,
             done=f"The message {message_id!r} was sent to {topic.name!r}.",
             then=message_path(topic, message_id),
-            if_not=f"{topic_path(topic)}/send",
         )
+        # No browser keeps what was written into a form that may not be stored.
+        return answer if is_done(request) else self._send_form(request, topic, form)
 
     def _when(self, form: Mapping[str, str]) -> int:
         when = time_given(form.get("when", "now"))

@@ -260,6 +260,11 @@ async def act(
     return redirect(if_not or then)
 
 
+def is_done(request: Request) -> bool:
+    """Whether the last action of a request was neither refused nor of an unknown outcome."""
+    return session_of(request).notes[-1][0] == "done"
+
+
 # Words in templates
 
 

@@ -125,8 +125,12 @@ def test_message_is_sent_rescheduled_and_cancelled(tmp_path: Path) -> None:
             message = (await served.http.get("/v1/topics/orders/messages/u%2F1")).json()
             assert (message["producer_group"], message["status"]) == ("shop", "waiting")
 
-            again = await visitor.submit("/topics/orders/send", id="u/1", when="+1h", group="shop")
+            again = await visitor.submit(
+                "/topics/orders/send", id="u/1", when="+2h", body="\n<b>", group="shop"
+            )
             assert "Refused" in again
+            for kept in ('value="u/1"', 'value="+2h"', 'value="shop"', ">\n\n&lt;b&gt;</textarea>"):
+                assert kept in again
 
             moved = await visitor.submit(
                 "/topics/orders/messages/u%2F1/reschedule", when="2040-01-31 12:00:00.500 UTC"
