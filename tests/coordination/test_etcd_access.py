@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +43,18 @@ def test_url_has_login_and_tls() -> None:
     )
     assert "s/e@" not in repr(found)
     assert EtcdAddress.parse("etcd://one?tls=on").has_tls
+
+
+def test_security_page_shows_a_valid_url() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text("utf-8")
+    (row,) = [line for line in page.splitlines() if line.startswith("| etcd |")]
+    url, certificate, system, *_ = re.findall(r"`([^`]+)`", row)
+    found = EtcdAddress.parse(url + certificate)
+    assert found.has_tls
+    assert found.user
+    assert found.password
+    assert all((found.ca, found.cert, found.key))
+    assert EtcdAddress.parse(f"etcd://one{system}").has_tls
 
 
 @pytest.mark.parametrize(

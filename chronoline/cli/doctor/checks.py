@@ -10,8 +10,8 @@ from typing import Literal
 
 from chronoline.core.errors import ChronolineError
 
-CHECK_S = 10.0
-"""A check that takes longer is given up."""
+CHECK_S = 15.0
+"""A check that takes longer is given up. Kafka's library needs ten seconds to say why it is not answered."""
 REACH = "see that it runs, that the address is right, and that no firewall is in between"
 """The remedy for a server that does not answer."""
 State = Literal["ok", "warning", "problem"]

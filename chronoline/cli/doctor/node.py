@@ -52,6 +52,9 @@ def node_checks(settings: NodeSettings) -> Iterator[Check]:
     for name, file in files.items():
         if file is not None:
             yield Check(name, partial(check_certificate, Path(file)))
+    if settings.has_timers and settings.replication.nodes is not None:
+        nodes = Path(settings.replication.nodes)
+        yield Check("replication.nodes", lambda: check_nodes(settings, nodes))
     if settings.has_broker:
         bound_ms = settings.limits.clock_bound_ms
         yield from store_checks(settings.store, clock_bound_ms=bound_ms)
@@ -179,6 +182,16 @@ def check_addresses(settings: NodeSettings) -> Diagnosis:
         )
     shown = [each.at(each.port) for each in settings.listeners.values()]
     return ok(f"{', '.join(shown)}: free")
+
+
+def check_nodes(settings: NodeSettings, path: Path) -> Diagnosis:
+    """Checks the list of the timers' nodes: a node that is not in it does not start."""
+    from chronoline.timers.cluster import read_membership  # noqa: PLC0415 - a broker has no use for it
+
+    listener = settings.timers_listener
+    me = settings.replication.address or listener.at(listener.port)
+    everybody = read_membership(path, me).everybody
+    return ok(f"{path.name} names {count_of(len(everybody), 'node')}, and {me} is one of them")
 
 
 # Access

@@ -85,6 +85,26 @@ def test_audit_file_that_cannot_be_written(doctor: Doctor, tmp_path: Path, file:
     assert doctor("--set", f"audit_file={given}")["audit_file"]["state"] == "problem"
 
 
+@pytest.mark.parametrize(
+    ("listed", "state", "words"),
+    [
+        (None, "problem", "cannot be read"),
+        ('staying = ["127.0.0.1:7001"]', "problem", "does not name this node"),
+        ('staying = ["127.0.0.1:7000", "127.0.0.1:7001"]', "ok", "names 2 nodes"),
+    ],
+)
+def test_list_of_nodes(
+    doctor: Doctor, tmp_path: Path, listed: str | None, state: str, words: str
+) -> None:
+    nodes = tmp_path / "nodes.toml"
+    if listed is not None:
+        nodes.write_text(listed)
+    given = ("roles=timers", "timers=127.0.0.1:7000", f"replication.nodes={nodes}")
+    found = doctor(*(f"--set={each}" for each in given))["replication.nodes"]
+    assert found["state"] == state
+    assert words in found["words"]
+
+
 def test_audit_file_is_not_made(doctor: Doctor, tmp_path: Path) -> None:
     file = tmp_path / "audit.log"
     assert doctor("--set", f"audit_file={file}")["audit_file"]["state"] == "ok"

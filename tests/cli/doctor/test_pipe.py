@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from chronoline.cli.doctor.checks import CHECK_S
 from chronoline.log import Log
+from chronoline.pipe.kafka import DEFAULT_TIMEOUT_S
 from tests.cli.doctor.conftest import Doctor
 
 
@@ -55,6 +57,10 @@ def test_missing_kafka_library_is_one_line(
     found = doctor("--pipe", str(config), "--timeout", "1")["pipe"]
     assert found["words"] == "a topic is on Kafka, and confluent_kafka is not installed"
     assert found["remedy"] == "pip install 'chronoline[kafka]'"
+
+
+def test_kafka_has_time_to_say_why_it_cannot_be_reached() -> None:
+    assert CHECK_S >= DEFAULT_TIMEOUT_S + 2
 
 
 def test_missing_extras_are_one_command(

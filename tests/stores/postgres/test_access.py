@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,6 +78,15 @@ def test_store_works_over_tls_with_a_password(
     with open_store(_url(guarded, database, _IN_A_URL, trusting)) as store:
         topic = store.create_topic("t", TopicSettings(), now_ms=NOW)
         assert store.list_topics() == [topic]
+
+
+def test_security_page_shows_the_options(
+    guarded: PgBouncerServer, database: str, authority: Authority
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "security.md").read_text("utf-8")
+    (options,) = re.findall(r"`postgresql://[^`?]+\?([^`]+)`", page)
+    options = options.replace("authority.pem", str(authority.file))
+    open_store(_url(guarded, database, _IN_A_URL, options)).close()
 
 
 @pytest.mark.parametrize(
