@@ -2,7 +2,8 @@
 
 Changes go through storage threads, which commit the changes that arrive meanwhile together. Reads run in
 threads of their own: some for clients, which may take long, and some for the broker's own work, so that a
-count of millions of rows delays no push. A call that takes longer than `patience_s` is withdrawn from its
+count of millions of rows delays no push. Clients take turns, so that one with many reads delays another by
+the reads that are under way alone. A call that takes longer than `patience_s` is withdrawn from its
 queue: nothing was changed, and the store is unavailable. A change that a commit has taken meanwhile cannot be
 withdrawn, and is answered as unknown. A full queue refuses at once.
 
@@ -16,10 +17,10 @@ import asyncio
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from chronoline.broker.metrics import BrokerMetrics
@@ -34,6 +35,7 @@ from chronoline.core.errors import (
 )
 from chronoline.core.limits import CLOCK_BOUND_MS
 from chronoline.delivery.storage_threads import StorageThreads
+from chronoline.runtime.admission import served_client
 from chronoline.runtime.clock import Clock
 from chronoline.runtime.service import Closable
 from chronoline.stores.contract import Store
@@ -63,10 +65,13 @@ _REMOVALS = frozenset({"purge"})
 # With the storage threads, at most three, as many as PostgreSQL's pool has connections.
 _CLIENT_THREADS = 3
 _OWN_THREADS = 2
-_MOST_WAITING = 1_000
-"""The most reads in each queue."""
+_MOST_WAITING = 4_000
+"""The most waiting reads of clients, and of the broker's own work."""
+_SHARES = 4
+"""One client has this part of the waiting reads at most."""
 
 Result = TypeVar("Result")
+_Read = tuple[Future[Any], Callable[[], Any]]
 
 
 class StoreAccess:
@@ -146,11 +151,12 @@ class StoreAccess:
         self._health.admit(time.monotonic())
         own = query in _OWN_QUERIES
         threads = self._own_reads if own else self._client_reads
+        client = "" if own else served_client()
         late = self._unknown if changes else self._unanswered
         asked: list[Future[Result]] = []
 
         def submit() -> Future[Result]:
-            asked.append(threads.submit(lambda: read(self._store)))
+            asked.append(threads.submit(lambda: read(self._store), client))
             return asked[0]
 
         try:
@@ -223,7 +229,7 @@ class StoreAccess:
 
 
 class ReadThreads(Closable):
-    """A few threads that call the store, and the bounded queue before them.
+    """A few threads that call the store, and the bounded queues before them, one for each client.
 
     Each call gets a future, which can be cancelled before its turn. The threads are daemons: those of
     `concurrent.futures` would keep the process until a store that hangs has answered.
@@ -231,8 +237,10 @@ class ReadThreads(Closable):
 
     def __init__(self, name: str, *, threads: int, most_waiting: int) -> None:
         self._most_waiting = most_waiting
-        self._waiting: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._closing = threading.Lock()
+        # By client; the first one has the next turn.
+        self._waiting: dict[str, deque[_Read]] = {}
+        self._count = 0
+        self._changed = threading.Condition()
         self._closed = False
         self._threads = [
             threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True)
@@ -241,24 +249,26 @@ class ReadThreads(Closable):
         for thread in self._threads:
             thread.start()
 
-    def submit(self, ask: Callable[[], Result]) -> Future[Result]:
-        """Raises `StoreBusy` if the queue is full. A cancelled call is in the queue until its turn."""
+    def submit(self, ask: Callable[[], Result], client: str = "") -> Future[Result]:
+        """Raises `StoreBusy` if too many wait. A cancelled call is in the queue until its turn."""
         answer: Future[Result] = Future()
-        with self._closing:
+        with self._changed:
             if self._closed:
                 raise StoreClosed
-            if (waiting := self._waiting.qsize()) >= self._most_waiting:
-                raise StoreBusy(f"{waiting} reads wait for the store already; try again")
-            self._waiting.put((answer, ask))
+            queue = self._waiting.get(client, deque())
+            if self._count >= self._most_waiting or len(queue) >= self._most_waiting // _SHARES:
+                raise StoreBusy(f"{len(queue)} reads wait for the store already; try again")
+            queue.append((answer, ask))
+            self._waiting[client] = queue
+            self._count += 1
+            self._changed.notify()
         return answer
 
     def close(self) -> None:
         """Answers the waiting calls, and ends the threads. May be called twice."""
-        with self._closing:
-            if not self._closed:
-                self._closed = True
-                for _ in self._threads:
-                    self._waiting.put(None)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
         for thread in self._threads:
             thread.join()
 
@@ -268,7 +278,7 @@ class ReadThreads(Closable):
 
     def _answer_next(self) -> bool:
         """False at the end. It keeps no reference to a call while it waits for the next."""
-        waiting = self._waiting.get()
+        waiting = self._take()
         if waiting is None:
             return False
         answer, ask = waiting
@@ -280,6 +290,21 @@ class ReadThreads(Closable):
             else:
                 answer.set_result(result)
         return True
+
+    def _take(self) -> _Read | None:
+        """The next read, of the client that has waited longest for a turn; None at the end."""
+        with self._changed:
+            while not self._waiting:
+                if self._closed:
+                    return None
+                self._changed.wait()
+            client = next(iter(self._waiting))
+            queue = self._waiting.pop(client)
+            taken = queue.popleft()
+            if queue:
+                self._waiting[client] = queue  # behind the others
+            self._count -= 1
+            return taken
 
 
 async def close_in_thread(what: str, work: Callable[[], None], *, patience_s: float) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Self
 
@@ -17,6 +18,7 @@ from chronoline.core.errors import NodeBusy
 _SHARES = 4
 _MOST_WAITING = 1_000
 """The most waiting requests of one client; more are refused."""
+_client: ContextVar[str] = ContextVar("chronoline_client", default="")
 PATIENCE_S = 10.0
 """A request that is not admitted within this time is refused."""
 
@@ -169,6 +171,16 @@ class Admitted:
         if freed_bytes > 0:
             self._size_bytes = size_bytes
             self._admission.give_back(self._client, freed_bytes)
+
+
+def work_for(client: str) -> None:
+    """Names the client for which this task works from now on, and those that it starts."""
+    _client.set(client)
+
+
+def served_client() -> str:
+    """The client for which this task works; empty for the node itself."""
+    return _client.get()
 
 
 def client_key(shown: str, address: str, *, is_local: bool) -> str:

@@ -1,4 +1,4 @@
-"""Topics do not wait for each other: one with very much to do does not delay another."""
+"""Topics and clients do not wait for each other: one with very much to do does not delay another."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from chronoline.broker.store_access import StoreAccess
+from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient
 from chronoline.client.leases import AsyncLease
 from chronoline.core.message import NewMessage
+from chronoline.runtime.admission import served_client
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
+from tests.broker.gated_store import running_gated
 from tests.broker.http.served import Served, serving
 from tests.deadline import until
 
@@ -88,3 +95,66 @@ def test_overdue_backlog_delays_no_other_topic(tmp_path: Path) -> None:
             await leases.aclose()
 
     asyncio.run(play())
+
+
+def test_reads_of_one_client_delay_no_other_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = 50
+
+    async def play() -> None:
+        async with (
+            running_gated(tmp_path, "count") as (broker, store),
+            broker.client() as flood,
+            broker.client() as other,
+        ):
+            await flood.create_topic("t")
+            assert broker.node.parts is not None
+            seen = _Reads(broker.node.parts.access, monkeypatch)
+            store.gate.clear()
+            counts = [asyncio.ensure_future(flood.count("t")) for _ in range(reads)]
+            await until(lambda: len(seen.of("count")) == reads)
+            state = asyncio.ensure_future(other.state("t", "a"))
+            await until(lambda: bool(seen.of("states")))
+            store.gate.set()
+            await state
+            assert sum(each.done() for each in counts) < reads / 2
+            await asyncio.gather(*counts)
+
+    asyncio.run(play())
+
+
+def test_reads_belong_to_the_client_of_their_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served, served.client() as client:
+            await client.create_topic("t", TopicSettings(group_waiting=10))
+            assert served.node.parts is not None
+            seen = _Reads(served.node.parts.access, monkeypatch)
+            await served.http.get("/v1/topics/t/counts")
+            await client.state("t", "a")
+            await client.send("t", b"x")
+            by_http, by_call = seen.of("count"), seen.of("states")
+            by_stream = seen.of("count_owned")
+            assert all(each and each[0] for each in (by_http, by_call, by_stream))
+            assert by_http != by_call
+
+    asyncio.run(play())
+
+
+class _Reads:
+    """The clients of the reads of a store, by query."""
+
+    def __init__(self, access: StoreAccess, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._seen: list[tuple[str, str]] = []
+        call = access.call
+
+        async def spy(query: str, *given: Any, **named: Any) -> Any:
+            self._seen.append((query, served_client()))
+            return await call(query, *given, **named)
+
+        monkeypatch.setattr(access, "call", spy)
+
+    def of(self, query: str) -> list[str]:
+        return [client for each, client in self._seen if each == query]

@@ -18,6 +18,7 @@ from chronoline.broker.store_access import StoreAccess
 from chronoline.core.errors import OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Outcome
+from chronoline.runtime.admission import work_for
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import IfExists, Store
 from chronoline.stores.memory import MemoryStore
@@ -171,6 +172,49 @@ def test_full_query_queue_refuses_clients_only() -> None:
             refused = [each for each in answers if each is not None]
             assert 0 < len(refused) < len(answers)
             assert {type(each) for each in refused} == {StoreBusy}
+
+    run_scene(play)
+
+
+def test_reads_of_one_client_do_not_wait_for_the_flood_of_another() -> None:
+    async def play() -> None:
+        answered: list[str] = []
+
+        async def ask(client: str, read: Callable[[Store], Any]) -> None:
+            work_for(client)
+            await access.call("count", read)
+            answered.append(client)
+
+        async with _slow() as (store, access):
+            flood = [asyncio.ensure_future(ask("flood", store.wait)) for _ in range(_MANY)]
+            await until(lambda: store.begun > 0)
+            other = asyncio.ensure_future(ask("other", lambda _: None))
+            await asyncio.sleep(0)  # it has its turn
+            store.gate.set()
+            await asyncio.gather(other, *flood)
+            assert answered.index("other") < _MANY / 2
+
+    run_scene(play)
+
+
+def test_flood_of_one_client_leaves_room_for_the_reads_of_another() -> None:
+    async def play() -> None:
+        async with _slow() as (store, access):
+
+            async def ask(client: str) -> None:
+                work_for(client)
+                await access.call("count", store.wait)
+
+            flood = [asyncio.ensure_future(ask("flood")) for _ in range(1_100)]
+            await until(lambda: any(each.done() for each in flood))
+            other = asyncio.ensure_future(ask("other"))
+            await asyncio.sleep(0)  # it has its turn
+            store.gate.set()
+            answers = await asyncio.gather(*flood, return_exceptions=True)
+            refused = [each for each in answers if each is not None]
+            assert 0 < len(refused) < len(answers)
+            assert {type(each) for each in refused} == {StoreBusy}
+            await other
 
     run_scene(play)
 

@@ -26,7 +26,7 @@ from chronoline.core.errors import BrokerUnavailable, ChronolineError, InvalidIn
 from chronoline.core.limits import name_problem
 from chronoline.core.rights import RightKind
 from chronoline.runtime import audit
-from chronoline.runtime.admission import Admitted
+from chronoline.runtime.admission import Admitted, work_for
 from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.tasks import TaskSet
 from chronoline.wire.codec import MESSAGE_FRAMES, read_changes, write_answer
@@ -211,6 +211,7 @@ class ClientStream(ABC, Generic[Frame, Reply]):
 
     async def _read(self, frames: AsyncIterator[bytes]) -> None:
         metrics = self._parts.metrics
+        work_for(self._client)  # its requests run in tasks that this one starts
         try:
             async for received in frames:
                 self._heard()

@@ -38,7 +38,7 @@ from chronoline.core.errors import (
 )
 from chronoline.core.selector import ClientKind
 from chronoline.runtime import audit
-from chronoline.runtime.admission import Admitted, client_key
+from chronoline.runtime.admission import Admitted, client_key, work_for
 from chronoline.runtime.service import AsyncService
 from chronoline.runtime.tasks import supervise
 from chronoline.runtime.tls import grpc_certificate_names
@@ -238,6 +238,7 @@ class GrpcEdge(AsyncService):
     ) -> None:
         limits, principal = self._parts.limits, self._principal(_shown(context))
         audit.by(principal.who)
+        work_for(_client_of(context))
         with await self._admit(context) as admitted:
             try:
                 async with asyncio.timeout(limits.ping_timeout_ms / 1000):

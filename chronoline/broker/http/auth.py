@@ -29,7 +29,7 @@ from chronoline.core.errors import (
 )
 from chronoline.core.rights import Rights
 from chronoline.runtime import audit
-from chronoline.runtime.admission import client_key
+from chronoline.runtime.admission import client_key, work_for
 
 logger = logging.getLogger(__name__)
 
@@ -112,6 +112,7 @@ class RequestGuard:
             if throttles:
                 self.throttle.admit(scope)
             client = _client_of(scope, headers)
+            work_for(client)
             with BoundedBody(receive, headers, self._parts, client, count) as body:
                 await body.admit()
                 await self._app(scope, body, counted_send)
