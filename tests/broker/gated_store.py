@@ -14,6 +14,25 @@ from tests.broker.nodes import Running
 from tests.delivery.stores import call_name
 
 _PATIENCE_S = 60
+_ALL = 10_000
+
+
+class Permits(threading.Event):
+    """A gate that lets some calls through, one for each permit; `set` opens it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._permits = threading.Semaphore(0)
+
+    def give(self, number: int) -> None:
+        self._permits.release(number)
+
+    def set(self) -> None:
+        super().set()
+        self.give(_ALL)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._permits.acquire(timeout=timeout)
 
 
 class GatedStore:
