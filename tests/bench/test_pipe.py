@@ -67,9 +67,12 @@ def test_pipe_is_measured_from_outside(tmp_path: Path, monkeypatch: pytest.Monke
         assert rows[case, f"late, {name} of all"].reference_value
         beside = rows[f"{case}, beside a polling queue before and after", f"late, {name}"]
         assert beside.reference_value
-    parts = ("Kafka", "PostgreSQL", "Spark's JVM", "the pipe's Python", "load and watcher")
+    parts = ("Kafka", "PostgreSQL", "the pipe's Python", "load and watcher")
     cores = [rows[case, f"processor, {part}"].value for part in parts]
     assert min(cores) > 0
-    assert rows[case, "processor, all of these"].value == pytest.approx(sum(cores))
+    # The JVM may work for less than a tick of the system's accounts in two seconds.
+    jvm = rows[case, "processor, Spark's JVM"].value
+    assert jvm >= 0
+    assert rows[case, "processor, all of these"].value == pytest.approx(sum(cores) + jvm)
     assert (f"{case}, each 10 s", "0–10 s, p99") in rows
     ET.parse(tmp_path / "plots" / "pipe-outside-1000.svg")

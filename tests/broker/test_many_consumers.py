@@ -121,6 +121,7 @@ def test_reservation_of_one_message_is_not_followed_by_one_in_vain(tmp_path: Pat
 
         async def scene() -> None:
             async with serving(tap) as served, crowded(served, 1) as (client, crowd):
+                await until(lambda: bool(tap.commits))  # the first look of the consumer
                 tap.commits.clear()
                 messages = [ToSend(id="first", delay=0.3), ToSend(id="second", delay=1.2)]
                 await client.send_many("jobs", messages)
