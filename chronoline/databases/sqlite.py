@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NoReturn
+from urllib.parse import quote
 
 from chronoline.core.errors import (
     OutcomeUnknown,
@@ -290,7 +291,7 @@ class SqliteDatabase:
         If that cannot be had, or on a failure other than of a flush, a later checkpoint moves the log.
         """
         try:
-            with closing(sqlite3.connect(self.path, timeout=0, isolation_level=None)) as guard:
+            with closing(self._guard()) as guard:
                 give_up = time.monotonic() + _CHECKPOINT_PATIENCE_S
                 self._retried(lambda: guard.execute("BEGIN IMMEDIATE"), give_up)
                 self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
@@ -299,6 +300,12 @@ class SqliteDatabase:
                 self._on_failed_flush(error)
             if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
                 logger.warning("the log of %r stays as it is for now: %s", self.path, error)
+
+    def _guard(self) -> sqlite3.Connection:
+        """A connection to the file as it is: one that was moved away is not made anew."""
+        return sqlite3.connect(
+            f"file:{quote(self.path)}?mode=rw", uri=True, timeout=0, isolation_level=None
+        )
 
     def _roll_back(self) -> None:
         if self._writer.in_transaction:

@@ -18,6 +18,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -468,6 +469,16 @@ def test_no_checkpoint_runs_while_another_process_writes(
                 store.close()
         assert found.checkpoints == 0
         assert kept.lookup(topic.uid, ["a"]).keys() == {"a"}
+
+
+def test_file_that_was_moved_away_is_not_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "odd?#% name" / "t.db"
+    with open_store(f"sqlite:///{quote(str(path))}") as store:
+        store.create_topic("t", now_ms=NOW)
+        away = path.parent.rename(tmp_path / "away")
+        path.parent.mkdir()
+    assert list(path.parent.iterdir()) == []
+    assert (away / "t.db").exists()
 
 
 def test_store_is_opened_while_another_process_writes(path: str) -> None:
