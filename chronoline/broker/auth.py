@@ -8,7 +8,8 @@ a connection without a certificate of it ends in the handshake.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,8 @@ import grpc
 from chronoline.broker.principals import ANYBODY, Principal
 from chronoline.broker.tokens import Tokens, hash_of
 from chronoline.core.addresses import is_loopback
-from chronoline.core.errors import InvalidInput
+from chronoline.core.errors import CertificateExpired, InvalidInput
+from chronoline.runtime.certificates import NO_CERTIFICATE, PeerCertificate
 from chronoline.runtime.tls import (
     ClientCertificates,
     Identity,
@@ -49,8 +51,8 @@ class Shown(NamedTuple):
 
     authorization: str | bytes = ""
     """The header `authorization`: `Bearer`, and a token or a JWT."""
-    certificate: tuple[str, ...] = ()
-    """The names of the certificate of its connection, which the handshake has checked."""
+    certificate: PeerCertificate = NO_CERTIFICATE
+    """The certificate of its connection."""
 
 
 class TokenIssuer(Protocol):
@@ -70,8 +72,10 @@ class Door:
         *,
         issuer: TokenIssuer | None = None,
         allowed_hosts: Iterable[str] = (),
+        now_s: Callable[[], float] = time.time,
     ) -> None:
         """`issuer` makes JWTs. `allowed_hosts` are further host names of a node that needs no token."""
+        self._now_s = now_s
         self._tokens = tokens
         self._issuer = issuer
         self._allowed_hosts = frozenset(map(_host_name, allowed_hosts))
@@ -101,16 +105,19 @@ class Door:
     def principal(self, shown: Shown) -> Principal | None:
         """The client that shows this; None if it is refused.
 
-        Raises `InvalidInput` if the tokens cannot be read, and `BrokerUnavailable` while the keys of JWTs
-        are not there.
+        Raises `CertificateExpired` for a connection whose certificate has ended since its handshake, whatever
+        else the client shows; `InvalidInput` if the tokens cannot be read, and `BrokerUnavailable` while the
+        keys of JWTs are not there.
         """
+        if shown.certificate.ends_s < self._now_s():
+            raise CertificateExpired
         if not self.asks:
             return ANYBODY
         if shown.authorization:
             return self._bearer(bearer_token(shown.authorization))
         if self._tokens is None:
             return None
-        found = map(self._tokens.find_certificate, shown.certificate)
+        found = map(self._tokens.find_certificate, shown.certificate.names)
         record = next((each for each in found if each is not None), None)
         return None if record is None else Principal(record.name, record.rights, "certificate")
 
@@ -153,19 +160,23 @@ class Door:
         """gRPC asks for certificates that are required, and for no others: it cannot."""
         if self.tls is None:
             return None
-        served = self._served
+        served, asks = self._served, self.tls.requires_certificates
         last = served.current()
 
         def latest() -> grpc.ServerCertificateConfiguration | None:
-            """At each handshake: the new certificate, or None for no change."""
+            """At each handshake: the certificate as it is now, or None for no change.
+
+            A new configuration has new keys for session tickets, and gRPC has no other way to switch these
+            off: with a ticket a client would not show its certificate again for two days.
+            """
             nonlocal last
             before, last = last, served.current()
-            return None if last is before else last.grpc
+            return None if last is before and not asks else last.grpc
 
         return grpc.dynamic_ssl_server_credentials(
             last.grpc,
             latest,  # type: ignore[arg-type]  # None is allowed, and means no change
-            require_client_authentication=self.tls.requires_certificates,
+            require_client_authentication=asks,
         )
 
 

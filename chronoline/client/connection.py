@@ -22,6 +22,7 @@ from chronoline.core.addresses import (
 )
 from chronoline.core.errors import (
     BrokerUnavailable,
+    CertificateExpired,
     ChronolineError,
     ClientClosed,
     InvalidInput,
@@ -150,9 +151,14 @@ class Connection:
             fields = {"action": "reload_failed"}
             logger.warning("the old certificate of this client stays: %s", error, extra=fields)
             return
-        self.generation += 1
-        self._channel = None
-        self._dropping.start(channel.close())
+        self._drop()
+
+    def _drop(self) -> None:
+        """The next call opens another channel."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            self.generation += 1
+            self._dropping.start(channel.close())
 
     @property
     def _metadata(self) -> tuple[tuple[str, str], ...]:
@@ -196,6 +202,8 @@ class Connection:
         known = None if failure is None else error_of(failure)
         if code is grpc.StatusCode.UNAUTHENTICATED or isinstance(known, Unauthenticated):
             return Unauthenticated(_UNKNOWN_TOKEN) if self._access.token else Unauthenticated()
+        if isinstance(known, CertificateExpired):
+            self._drop()  # the next one shows the certificate that is in the files then
         if known is not None:
             return known
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED:

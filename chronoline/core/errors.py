@@ -141,6 +141,10 @@ class BrokerUnavailable(ChronolineError):
     """The broker cannot be reached, or is stopping; nothing was changed. Try again."""
 
 
+class CertificateExpired(BrokerUnavailable):
+    """The client's certificate has expired since the connection was made. Connect again with a new one."""
+
+
 class WrongBroker(ChronolineError):
     """The broker does not have the role that the request needs; nothing was changed. Ask another one."""
 

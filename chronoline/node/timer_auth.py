@@ -9,10 +9,10 @@ from aiohttp import web
 
 from chronoline.broker.auth import Door, Shown
 from chronoline.core.addresses import is_loopback
-from chronoline.core.errors import BrokerUnavailable, InvalidInput
+from chronoline.core.errors import BrokerUnavailable, CertificateExpired, InvalidInput
 from chronoline.core.rights import EVERY_TOPIC, RightKind
 from chronoline.runtime import audit
-from chronoline.runtime.tls import certificate_names
+from chronoline.runtime.certificates import PeerCertificate
 from chronoline.timers.http.responses import HttpRefusal
 from chronoline.timers.http.server import RequestArea, authorization_of
 
@@ -31,6 +31,12 @@ def request_check(door: Door, host: str) -> Callable[[web.BaseRequest, RequestAr
     def check(request: web.BaseRequest, area: RequestArea) -> None:
         try:
             asks, principal = door.asks, door.principal(_shown(request))
+        except CertificateExpired as error:
+            raise HttpRefusal(
+                HTTPStatus.UNAUTHORIZED,
+                str(error),
+                {"WWW-Authenticate": "Bearer", "Connection": "close"},
+            ) from None
         except (InvalidInput, BrokerUnavailable) as error:  # the tokens or keys cannot be read
             raise HttpRefusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
         if principal is None:
@@ -60,7 +66,7 @@ def _shown(request: web.BaseRequest) -> Shown:
     certificate = (
         None if request.transport is None else request.transport.get_extra_info("peercert")
     )
-    return Shown(authorization_of(request), certificate_names(certificate))
+    return Shown(authorization_of(request), PeerCertificate.of_tls(certificate))
 
 
 def _check_web_page(request: web.BaseRequest) -> None:

@@ -1,11 +1,16 @@
-"""Certificates in PEM: until when they are valid."""
+"""Certificates: their names, and until when they are valid."""
 
 from __future__ import annotations
 
+import math
 import re
 import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from chronoline.core.errors import InvalidInput
 from chronoline.runtime.tls import read_pem
@@ -15,6 +20,69 @@ _SEQUENCE, _VERSION, _UTC_TIME = 0x30, 0xA0, 0x17
 _LONG = 0x80
 _VALIDITY = 3
 """Its place in a certificate without a version: after serial number, algorithm and issuer."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCertificate:
+    """The certificate of the other side of a connection, which the handshake has checked."""
+
+    names: tuple[str, ...] = ()
+    """Its common name, URIs and hosts.
+
+    Only these kinds count: in others, such as e-mail addresses, authorities put what a user has typed.
+    """
+    ends_s: float = math.inf
+    """The Unix time of its end: a connection can last longer."""
+
+    @classmethod
+    def of_tls(cls, found: Mapping[str, Any] | None) -> PeerCertificate:
+        """The certificate as `getpeercert` gives it."""
+        if not found:
+            return NO_CERTIFICATE
+        subject = [
+            value
+            for part in found.get("subject", ())
+            for name, value in part
+            if name == "commonName"
+        ]
+        others = found.get("subjectAltName", ())
+        names = [
+            *subject,
+            *(value for kind, value in others if kind == "URI"),
+            *(value for kind, value in others if kind == "DNS"),
+        ]
+        return cls(_distinct(names), ssl.cert_time_to_seconds(found["notAfter"]))
+
+    @classmethod
+    def of_grpc(cls, properties: Mapping[str, Iterable[bytes]]) -> PeerCertificate:
+        """The certificate in the authentication context of a gRPC call."""
+        pem = next(iter(properties.get("x509_pem_cert", ())), None)
+        if pem is None:
+            return NO_CERTIFICATE
+        names = [
+            value.decode("utf-8", "replace")
+            for name in ("x509_common_name", "peer_uri", "peer_dns")
+            for value in properties.get(name, ())
+        ]
+        return cls(_distinct(names), _end_of(bytes(pem)))
+
+
+NO_CERTIFICATE = PeerCertificate()
+"""The other side showed none."""
+
+
+def _distinct(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+@lru_cache(maxsize=1_000)
+def _end_of(pem: bytes) -> float:
+    """The Unix time of its end. A certificate that cannot be read counts as ended."""
+    try:
+        _, end = valid_span(ssl.PEM_cert_to_DER_cert(pem.decode("ascii")))
+    except (ValueError, IndexError):
+        return -math.inf
+    return end.timestamp()
 
 
 def valid_spans(path: Path) -> list[tuple[datetime, datetime]]:

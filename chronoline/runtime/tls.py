@@ -1,9 +1,9 @@
-"""TLS: contexts of clients and servers, made anew when their files change, and names in certificates."""
+"""TLS: contexts of clients and servers, made anew when their files change."""
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -108,43 +108,3 @@ def read_pem(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise InvalidInput(f"{str(path)!r} cannot be read: {error.strerror}") from None
-
-
-# Names
-
-
-def certificate_names(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """The names of a certificate that was checked, as `getpeercert` gives it: common name, URIs, hosts.
-
-    Only these kinds count: in others, such as e-mail addresses, authorities put what a user has typed.
-    """
-    if not certificate:
-        return ()
-    subject = [
-        value
-        for part in certificate.get("subject", ())
-        for name, value in part
-        if name == "commonName"
-    ]
-    others = certificate.get("subjectAltName", ())
-    return _distinct(
-        [
-            *subject,
-            *(value for kind, value in others if kind == "URI"),
-            *(value for kind, value in others if kind == "DNS"),
-        ]
-    )
-
-
-def grpc_certificate_names(properties: Mapping[str, Iterable[bytes]]) -> tuple[str, ...]:
-    """The same, of the authentication context of a gRPC call."""
-    found = [
-        each.decode("utf-8", "replace")
-        for name in ("x509_common_name", "peer_uri", "peer_dns")
-        for each in properties.get(name, ())
-    ]
-    return _distinct(found)
-
-
-def _distinct(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for name in names if name))

@@ -14,6 +14,7 @@ import grpc
 from chronoline.core.errors import (
     AlreadySubscribed,
     BrokerUnavailable,
+    CertificateExpired,
     ChronolineError,
     ConsumerReplaced,
     CoordinationRefused,
@@ -67,6 +68,7 @@ CODES: dict[str, tuple[type[ChronolineError], FailureKind]] = {
     "store_unavailable": (StoreUnavailable, FailureKind.TRY_AGAIN),
     "coordination_unavailable": (CoordinationUnavailable, FailureKind.TRY_AGAIN),
     "coordination_refused": (CoordinationRefused, FailureKind.REFUSED),
+    "certificate_expired": (CertificateExpired, FailureKind.TRY_AGAIN),
     "unavailable": (BrokerUnavailable, FailureKind.TRY_AGAIN),
     "outcome_unknown": (OutcomeUnknown, FailureKind.UNKNOWN),
     "schedule_not_found": (ScheduleNotFound, FailureKind.REFUSED),

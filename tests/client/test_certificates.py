@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 from cryptography import x509
 
@@ -18,9 +24,13 @@ from chronoline.core.errors import BrokerUnavailable, Forbidden, InvalidInput, U
 from chronoline.core.rights import Rights
 from chronoline.stores.memory import MemoryStore
 from chronoline.testing.broker import LocalBroker
+from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.certificates import Authority
 
 _ENDED = timedelta(days=-1)
+_PATIENCE_S = 10.0
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+"""The preface of HTTP/2, and empty settings."""
 Serve = Callable[[auth.ServerTls, Tokens | None], str]
 
 
@@ -123,6 +133,91 @@ def test_revoked_certificate_ends_open_streams(
         tokens.revoke("me")  # while both streams are open
         with pytest.raises(Unauthenticated):
             next(leases)
+
+
+class Clock:
+    """The time of a door, which a test can move."""
+
+    ahead = timedelta()
+
+    def now_s(self) -> float:
+        return time.time() + self.ahead.total_seconds()
+
+
+def test_expired_certificate_is_refused_on_an_open_connection(
+    tmp_path: Path, authority: Authority, chronoline_store: MemoryStore
+) -> None:
+    clock, tokens = Clock(), Tokens(tmp_path / "tokens.json")
+    token = tokens.create("ops")  # it does not stand for the certificate
+    certificate, key = authority.issue("me")
+    credentials = grpc.ssl_channel_credentials(
+        authority.file.read_bytes(), key.read_bytes(), certificate.read_bytes()
+    )
+    shown = (("authorization", f"Bearer {token}"),)
+    door = auth.Door(tokens, _node(authority), now_s=clock.now_s)
+    with (
+        LocalBroker(chronoline_store, door=door) as broker,
+        grpc.secure_channel(broker.address, credentials) as channel,
+    ):
+        ask: Any = channel.unary_unary("/chronoline.v1.Overseer/Info")
+        consume: Any = channel.stream_stream("/chronoline.v1.Carrier/Consume")
+        hello = pb.ConsumerFrame(hello=pb.Hello(name="c"))
+        asked = threading.Event()
+
+        def frames() -> Iterator[bytes]:
+            yield hello.SerializeToString()
+            asked.wait()
+
+        replies = consume(frames(), metadata=shown)
+        assert pb.ConsumerReply.FromString(next(replies)).HasField("welcome")
+        ask(b"", metadata=shown)
+        clock.ahead = timedelta(days=2)
+        with pytest.raises(grpc.RpcError) as caught:
+            ask(b"", metadata=shown)
+        assert "certificate has expired" in str(caught.value)
+        last = [pb.ConsumerReply.FromString(reply) for reply in replies][-1]
+        assert last.go_away.code == "certificate_expired"
+        asked.set()
+
+
+def test_client_goes_on_with_its_new_certificate_when_the_old_one_ends(
+    authority: Authority, chronoline_store: MemoryStore
+) -> None:
+    clock = Clock()
+    door = auth.Door(None, _node(authority), now_s=clock.now_s)
+    tls = Tls(authority.file, *authority.issue("me"))
+    with LocalBroker(chronoline_store, door=door) as broker, Client(broker.address, tls=tls) as c:
+        c.create_topic("t")
+        c.send("t", b"x")
+        leases = c.consume("t")
+        next(leases)
+        authority.issue("me", ends_in=timedelta(days=4))
+        clock.ahead = timedelta(days=2)
+        assert [topic.name for topic in c.topics()] == ["t"]
+        c.send("t", b"y")
+        assert next(leases).body == b"y"
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_no_session_is_resumed_without_the_certificate(
+    version: ssl.TLSVersion, authority: Authority, serve: Serve
+) -> None:
+    host, _, port = serve(_node(authority), None).rpartition(":")
+    certificate, key = authority.issue("me")
+    context = ssl.create_default_context(cafile=authority.file)
+    context.load_cert_chain(certificate, key)
+    context.set_alpn_protocols(["h2"])
+    context.maximum_version = version
+    session = None
+    for _ in range(2):
+        with (
+            socket.create_connection((host, int(port)), _PATIENCE_S) as plain,
+            context.wrap_socket(plain, server_hostname=host, session=session) as secured,
+        ):
+            secured.sendall(_HELLO)
+            assert secured.recv(1)  # it was let in, and its tickets came before this
+            assert not secured.session_reused
+            session = secured.session
 
 
 def test_connection_needs_a_certificate_of_the_authority(

@@ -16,9 +16,11 @@ from grpc import aio
 from chronoline.broker.auth import Door
 from chronoline.broker.tokens import Tokens
 from chronoline.client.aio import AsyncClient
+from chronoline.client.connection import ClientAccess, Connection
 from chronoline.client.sync import Client
 from chronoline.core.errors import (
     BrokerUnavailable,
+    CertificateExpired,
     ChronolineError,
     InvalidInput,
     OutcomeUnknown,
@@ -205,6 +207,21 @@ def test_change_unknown_to_the_broker_is_not_repeated() -> None:
             with pytest.raises(OutcomeUnknown):
                 await client.delete_topic("t")
             assert overseer.asked == ["GetTopic", "DropTopic"]
+
+    asyncio.run(play())
+
+
+def test_channel_with_an_expired_certificate_is_left_also_while_it_is_used() -> None:
+    async def play() -> None:
+        connection = Connection("127.0.0.1:1", ClientAccess.given(None, False, insecure=False))
+        connection.stream("Produce", pb.ProducerReply)
+        failure = failure_of(CertificateExpired())
+        told = aio.Metadata((FAILURE_KEY, failure.SerializeToString()))
+        error = aio.AioRpcError(STATUS[failure.kind], aio.Metadata(), told)
+        assert connection.is_used
+        assert isinstance(connection.error_of(error), CertificateExpired)
+        assert connection.generation == 1
+        await connection.close()
 
     asyncio.run(play())
 

@@ -64,7 +64,10 @@ def test_web_page_cannot_use_the_certificate_of_a_browser(tmp_path: Path, host: 
     tokens.admit_certificate("me", "me.example")
     token = tokens.create("a")
     transport = Mock()
-    transport.get_extra_info.return_value = {"subject": ((("commonName", "me.example"),),)}
+    transport.get_extra_info.return_value = {
+        "subject": ((("commonName", "me.example"),),),
+        "notAfter": "Jan  1 00:00:00 2100 GMT",
+    }
 
     def ask(**headers: str) -> None:
         asked = make_mocked_request("POST", "/timers", headers=headers, transport=transport)

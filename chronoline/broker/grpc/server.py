@@ -29,6 +29,7 @@ from chronoline.broker.principals import Principal
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import (
     BrokerUnavailable,
+    CertificateExpired,
     ChronolineError,
     InvalidInput,
     NodeBusy,
@@ -39,9 +40,9 @@ from chronoline.core.errors import (
 from chronoline.core.selector import ClientKind
 from chronoline.runtime import audit
 from chronoline.runtime.admission import Admitted, client_key, work_for
+from chronoline.runtime.certificates import PeerCertificate
 from chronoline.runtime.service import AsyncService
 from chronoline.runtime.tasks import supervise
-from chronoline.runtime.tls import grpc_certificate_names
 from chronoline.wire.codes import FAILURE_KEY, STATUS, failure_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -256,8 +257,12 @@ class GrpcEdge(AsyncService):
             await context.write(reply.SerializeToString())
 
     def _principal(self, shown: Shown) -> Principal:
-        """Raises `Unauthenticated` for a client that is not known, or not any more."""
-        principal = _let_in(self._door, shown)
+        """Raises `Unauthenticated` for a client that is not known any more, and `CertificateExpired`."""
+        try:
+            principal = _let_in(self._door, shown)
+        except CertificateExpired:
+            self._parts.metrics.refused("grpc", "unauthenticated")
+            raise
         if principal is None:
             self._parts.metrics.refused("grpc", "unauthenticated")
             raise Unauthenticated
@@ -320,6 +325,9 @@ class GrpcEdge(AsyncService):
         for session, shown in list(self._sessions.items()):
             try:
                 principal = self._door.principal(shown)
+            except CertificateExpired as error:
+                session.go_away("certificate_expired", str(error))
+                continue
             except (InvalidInput, BrokerUnavailable):  # it cannot be said: until then, streams stay
                 continue
             if principal is None:
@@ -381,8 +389,8 @@ def _address_of(context: Any) -> str:
 
 
 def _shown(context: Any) -> Shown:
-    names = grpc_certificate_names(context.auth_context())
-    return Shown(_authorization(context.invocation_metadata()), names)
+    certificate = PeerCertificate.of_grpc(context.auth_context())
+    return Shown(_authorization(context.invocation_metadata()), certificate)
 
 
 def _let_in(door: Door, shown: Shown) -> Principal | None:

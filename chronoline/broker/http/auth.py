@@ -23,6 +23,7 @@ from chronoline.broker.principals import Principal
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import (
     BrokerUnavailable,
+    CertificateExpired,
     ChronolineError,
     InvalidInput,
     Unauthenticated,
@@ -30,6 +31,7 @@ from chronoline.core.errors import (
 from chronoline.core.rights import Rights
 from chronoline.runtime import audit
 from chronoline.runtime.admission import client_key, work_for
+from chronoline.runtime.certificates import NO_CERTIFICATE
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +42,7 @@ PRINCIPAL = "chronoline.principal"
 ASK_AGAIN = "chronoline.ask_again"
 """The key of a function that returns the principal as it is now, or raises `Unauthenticated`."""
 CERTIFICATE = "certificate"
-"""The key of the names of the connection's certificate, in the state of a request."""
+"""The key of the connection's certificate, in the state of a request."""
 _PLAIN = (b"", b"identity")
 _ENCODED = "the body must be plain: send it without Content-Encoding"
 _NO_TOKEN = (
@@ -125,18 +127,23 @@ class RequestGuard:
                 await problem_of(error)(scope, receive, counted_send)
 
     def _principal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal:
-        """Raises `Unauthenticated` without a token, and on loopback for a host that is not allowed."""
+        """Raises `Unauthenticated` without a token, `CertificateExpired`, and on loopback for a host that is
+        not allowed.
+        """
         if scope["path"] in OPEN_PATHS:
             return NOBODY
         in_console = self._console is not None and is_of_console(scope["path"])
         authorization = headers.get(b"authorization", b"")
-        certificate = scope.get("state", {}).get(CERTIFICATE, ())
+        certificate = scope.get("state", {}).get(CERTIFICATE, NO_CERTIFICATE)
         try:
             asks = self._door.asks
             if in_console and asks:
                 assert self._console is not None
                 authorization = self._console.authorization(headers)
             principal = self._door.principal(Shown(authorization, certificate))
+        except CertificateExpired:
+            self._parts.metrics.refused("http", "unauthenticated")
+            raise
         except InvalidInput as error:  # the file of tokens cannot be read
             raise BrokerUnavailable(str(error)) from None
         if principal is None and in_console:

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-from chronoline.core.errors import OutcomeUnknown, Refused
+from chronoline.core.errors import CertificateExpired, OutcomeUnknown, Refused
 from chronoline.core.outcome import Refusal
 from chronoline.runtime import audit
 from chronoline.wire.codes import FailureKind, failure_of
@@ -31,6 +31,7 @@ STATUS_OF_CODE: Mapping[str, HTTPStatus] = {
     "not_subscribed": HTTPStatus.CONFLICT,
     "consumer_replaced": HTTPStatus.CONFLICT,
     "unauthenticated": HTTPStatus.UNAUTHORIZED,
+    "certificate_expired": HTTPStatus.UNAUTHORIZED,
     "forbidden": HTTPStatus.FORBIDDEN,
     "wrong_broker": HTTPStatus.MISDIRECTED_REQUEST,
     "node_busy": HTTPStatus.TOO_MANY_REQUESTS,
@@ -181,6 +182,8 @@ def _problem_of_failure(error: BaseException) -> ProblemResponse:
         failure.message,
         kind=kind,
         retry_after_ms=None if kind is FailureKind.REFUSED else failure.retry_after_ms,
+        # The next connection shows the certificate that the client has then.
+        headers={"connection": "close"} if isinstance(error, CertificateExpired) else None,
     )
 
 

@@ -34,9 +34,9 @@ from chronoline.broker.http.transfer_routes import TransferRoutes
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.topics import TopicsByName
 from chronoline.core.errors import InvalidInput, TooMuch
+from chronoline.runtime.certificates import PeerCertificate
 from chronoline.runtime.listener import CappedListener, listen
 from chronoline.runtime.service import AsyncService
-from chronoline.runtime.tls import certificate_names
 
 _KEEP_ALIVE_S = 75
 """A connection without a request is closed after this time."""
@@ -207,7 +207,7 @@ def _connection_type(listener: CappedListener, metrics: BrokerMetrics) -> type[H
 
     A client has to send a request, and to read its answer: a connection without progress is closed.
 
-    The names of the client's certificate go into the state of its requests (`app_state`), for the guard.
+    The client's certificate goes into the state of its requests (`app_state`), for the guard.
 
     Public means cover the time-out of idle connections (`timeout_keep_alive`), the size of a header
     (`h11_max_incomplete_event_size`) and the calls of asyncio (`connection_made`, `data_received`,
@@ -229,8 +229,8 @@ def _connection_type(listener: CappedListener, metrics: BrokerMetrics) -> type[H
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
             super().connection_made(transport)
-            names = certificate_names(transport.get_extra_info("peercert"))
-            self.app_state = {**self.app_state, CERTIFICATE: names}
+            shown = PeerCertificate.of_tls(transport.get_extra_info("peercert"))
+            self.app_state = {**self.app_state, CERTIFICATE: shown}
             peer: socket.socket = transport.get_extra_info("socket")
             self.descriptor = peer.fileno()
             if listener.is_over:

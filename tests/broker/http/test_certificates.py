@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from pathlib import Path
@@ -42,7 +43,11 @@ class Node:
         self.tokens = Tokens(folder / "tokens.json")
         self.tokens.create("ops")
         self.tokens.admit_certificate("grafana", "grafana.example", Rights.parse(["observe"]))
-        self.door = Door(self.tokens, self.tls)
+        self.ahead = timedelta()
+        """The time of the door, after the real time."""
+        self.door = Door(
+            self.tokens, self.tls, now_s=lambda: time.time() + self.ahead.total_seconds()
+        )
 
     def client(
         self, name: str | None = None, *, of: Authority | None = None, ends_in: timedelta = -_ENDED
@@ -112,6 +117,45 @@ def test_optional_certificate_can_be_missing_and_not_be_wrong(tmp_path: Path, se
             await get(node.client("grafana.example", ends_in=_ENDED))
 
     asyncio.run(serve(node, play))
+
+
+@pytest.mark.parametrize("edge", ["broker", "timers"])
+def test_expired_certificate_ends_an_open_connection(tmp_path: Path, edge: str) -> None:
+    node = Node(tmp_path)
+
+    async def ask_twice(url: str) -> None:
+        context, token = node.client("me"), node.tokens.create("watcher")
+        known = {"Authorization": f"Bearer {token}"}  # it does not stand for the certificate
+        trips: list[object] = []
+
+        async def connects(*_: object) -> None:
+            trips.append(None)
+
+        trace = aiohttp.TraceConfig()
+        trace.on_connection_create_end.append(connects)
+        async with aiohttp.ClientSession(trace_configs=[trace], headers=known) as session:
+            for ahead, status, connections in (
+                (timedelta(), 200, 1),
+                (timedelta(), 200, 1),
+                (timedelta(days=2), 401, 1),
+                (timedelta(), 200, 2),
+            ):
+                node.ahead = ahead
+                async with session.get(url, ssl=context) as answer:
+                    assert answer.status == status
+                    assert ("expired" in await answer.text()) == (status == 401)
+                assert len(trips) == connections
+
+    async def play() -> None:
+        if edge == "broker":
+            async with serving(node.folder, door=node.door) as served:
+                await ask_twice(f"https://127.0.0.1:{served.port}/metrics")
+            return
+        options = ServiceOptions(port=0, data=node.folder, tls=node.door.ssl_context())
+        async with TimerService(options, admits=request_check(node.door, "127.0.0.1")) as service:
+            await ask_twice(f"https://127.0.0.1:{service.port}/v1/timers")
+
+    asyncio.run(play())
 
 
 @EDGES
