@@ -1,9 +1,10 @@
 """The brokers that a client knows, and which of them it uses.
 
-A client begins with the addresses that it was given, and learns the others from the welcome of each broker:
-one live address is enough, also after all the given ones are gone. A stream asks any broker that answers for
-the brokers in order of preference for its topic, and takes the first that has not just failed. Streams of one
-client can be at different brokers; those at the same one share a connection.
+A client begins with the addresses that it was given, and learns the others from each answer of a broker, and
+from the welcome of a stream: one live address is enough, also after all the given ones are gone. A request
+that was refused for want of a role goes to the brokers that the refusal names. A stream asks any broker that
+answers for the brokers in order of preference for its topic, and takes the first that has not just failed.
+Streams of one client can be at different brokers; those at the same one share a connection.
 
 A broker that does not answer is left out for a moment (`AddressBook`), and the next is tried at once. Only
 when all of them have failed, the client waits longer and longer before it tries again.
@@ -182,7 +183,7 @@ class Brokers:
             raise ClientClosed
         if address not in self._connections:
             self._drop_unknown()
-            self._connections[address] = Connection(address, self._access)
+            self._connections[address] = Connection(address, self._access, self.learn)
         return self._connections[address]
 
     def _drop_unknown(self) -> None:
@@ -206,6 +207,12 @@ class Brokers:
         learned = [each for each in others if self.accepts(each)]
         self._asks_preference = bool(learned)
         self.book.learn([by, *learned] if learned else [], _now_s())
+
+    def sent_on(self, by: str, error: WrongBroker) -> list[str]:
+        """The broker at `by` lacks a role: the addresses of those that have it."""
+        named = [each for each in error.brokers if each != by and self.accepts(each)]
+        self.book.learn(named, _now_s())
+        return named
 
     def answered(self, address: str) -> None:
         self.reached = True
@@ -286,7 +293,7 @@ class Brokers:
         A request that was not answered, or of which the broker says that it may succeed later, is repeated
         until the time-out; at another broker, if there is one and this one cannot do its work. A request that
         is not `repeatable` is repeated only if the broker answered that nothing was changed, or was not
-        reached. If a broker lacks the role, another is asked.
+        reached. If a broker lacks the role, one that it names is asked, then each other.
         """
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + timeout_s
@@ -295,8 +302,10 @@ class Brokers:
         answered: ChronolineError | None = None
         wrong: set[str] = set()
         """Brokers without the role that the request needs."""
+        named: list[str] = []
+        """Brokers that have it, as one of these says."""
         while True:
-            order = self.book.order(_now_s())
+            order = self.book.order(_now_s(), named)
             connection = self.at(next((each for each in order if each not in wrong), order[0]))
             left_s = give_up_s - loop.time()
             attempt_s = min(left_s, _ATTEMPT_S) if repeatable and self.has_others else left_s
@@ -321,22 +330,23 @@ class Brokers:
             if not answers and not repeatable and may_have_left(known):
                 raise OutcomeUnknown(f"it may have happened or not: {known}")
             self.reached |= answers
-            is_wrong = isinstance(known, WrongBroker)
-            wrong |= {connection.address} if is_wrong else set()
-            is_failed = not answers or _is_cut_off(known)
-            if is_failed:
-                self.failed(connection.address)
             worth |= repeatable and isinstance(known, OutcomeUnknown)
-            has_next = self.has_others and not self.all_failed and loop.time() < give_up_s
-            has_role_elsewhere = is_wrong and not wrong.issuperset(self.book.known)
-            if (worth and is_failed and has_next) or has_role_elsewhere:
+            others: list[str] = []
+            if isinstance(known, WrongBroker):
+                wrong.add(connection.address)
+                named = self.sent_on(connection.address, known)
+                others = self.book.known
+            elif not answers or _is_cut_off(known):
+                self.failed(connection.address)
+                others = self.book.fresh(_now_s()) if worth else []
+            if not wrong.issuperset(others) and loop.time() < give_up_s:
                 continue  # at another broker, at once
             rest_s = waits.after(known)
             if not (worth and self.reached) or loop.time() + rest_s >= give_up_s:
-                if method in _QUESTIONS and isinstance(known, OutcomeUnknown):
-                    raise BrokerUnavailable(str(known))
-                raise known
+                is_question = method in _QUESTIONS and isinstance(known, OutcomeUnknown)
+                raise BrokerUnavailable(str(known)) if is_question else known
             await asyncio.sleep(rest_s)  # before the repetition
+            wrong.clear()  # they may know by now which brokers have the role
 
     async def close(self) -> None:
         """May be called twice."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,7 +30,7 @@ from chronoline.core.errors import (
     Unauthenticated,
 )
 from chronoline.runtime.tasks import TaskSet, is_cancelled
-from chronoline.wire.codes import FAILURE_KEY, error_of
+from chronoline.wire.codes import BROKERS_KEY, FAILURE_KEY, error_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -84,9 +84,16 @@ class ClientAccess:
 class Connection:
     """A connection that opens at its first use, and again by itself when it was lost."""
 
-    def __init__(self, address: str, access: ClientAccess) -> None:
+    def __init__(
+        self,
+        address: str,
+        access: ClientAccess,
+        named: Callable[[str, Sequence[str]], None] = lambda by, others: None,
+    ) -> None:
+        """`named` gets the address and the other brokers that an answer names."""
         self.address = address
         self._access = access
+        self._named = named
         self._channel: aio.Channel | None = None
         self._closed = False
         self.generation = 0
@@ -189,11 +196,19 @@ class Connection:
             made = call(question, timeout=timeout_s, metadata=self._metadata)
             self._count(made)
             found: Answer = await made
+            self._learn(await made.trailing_metadata())
+        except aio.AioRpcError as error:
+            self._learn(error.trailing_metadata())
+            raise
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
             raise (ClientClosed() if self._closed else ChannelGivenUp()) from None
         return found
+
+    def _learn(self, metadata: aio.Metadata | None) -> None:
+        if (named := _value_of(BROKERS_KEY, metadata)) is not None:
+            self._named(self.address, pb.KnownBrokers.FromString(named).others)
 
     def error_of(self, error: aio.AioRpcError) -> ChronolineError:
         """The error for a gRPC error."""
@@ -281,11 +296,15 @@ class ChannelGivenUp(BrokerUnavailable):
 
 def failure_in(error: aio.AioRpcError) -> pb.Failure | None:
     """The failure that the broker itself sent."""
-    for key, value in error.trailing_metadata() or ():
-        if key == FAILURE_KEY:
-            failure = pb.Failure()
-            failure.ParseFromString(value if isinstance(value, bytes) else value.encode())
-            return failure
+    sent = _value_of(FAILURE_KEY, error.trailing_metadata())
+    return None if sent is None else pb.Failure.FromString(sent)
+
+
+def _value_of(wanted: str, metadata: aio.Metadata | None) -> bytes | None:
+    """The bytes of an entry of the metadata."""
+    for key, value in metadata or ():
+        if key == wanted:
+            return value if isinstance(value, bytes) else value.encode()
     return None
 
 

@@ -39,6 +39,7 @@ from chronoline.core.errors import (
     OutcomeUnknown,
     StoreBusy,
     Unauthenticated,
+    WrongBroker,
 )
 from chronoline.core.outcome import REASONS, Refusal
 from chronoline.core.version import VERSION
@@ -268,6 +269,8 @@ class Stream(ABC):
                 if isinstance(known, _FINAL) or isinstance(error, InvalidInput):
                     self._fail(known)
                     return
+                if isinstance(known, WrongBroker):
+                    self._brokers.sent_on(self._connection.address, known)
                 self._failures += 1
                 self._brokers.failed(self._connection.address)
                 self._interrupted(known)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -147,6 +147,11 @@ class CertificateExpired(BrokerUnavailable):
 
 class WrongBroker(ChronolineError):
     """The broker does not have the role that the request needs; nothing was changed. Ask another one."""
+
+    def __init__(self, message: str | None = None, *, brokers: Iterable[str] = ()) -> None:
+        """`brokers` are the addresses of those that have the role."""
+        super().__init__(message)
+        self.brokers = tuple(brokers)
 
 
 class TooMuch(ChronolineError):

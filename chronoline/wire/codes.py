@@ -88,6 +88,8 @@ _BY_KIND: dict[str, type[ChronolineError]] = {
 }
 """Error classes for unknown codes; an unknown kind is `OutcomeUnknown`."""
 FAILURE_KEY = "chronoline-failure-bin"
+BROKERS_KEY = "chronoline-brokers-bin"
+"""The trailing metadata with the other brokers, as `KnownBrokers`."""
 _OTHER = "outcome_unknown"
 _RETRY_AFTER_MS = 200
 
@@ -100,7 +102,11 @@ def failure_of(error: BaseException) -> pb.Failure:
             if after_ms is None:
                 after_ms = 0 if kind is FailureKind.REFUSED else _RETRY_AFTER_MS
             return pb.Failure(
-                code=code, message=str(error), kind=kind.value, retry_after_ms=after_ms
+                code=code,
+                message=str(error),
+                kind=kind.value,
+                retry_after_ms=after_ms,
+                brokers=error.brokers if isinstance(error, WrongBroker) else (),
             )
     return pb.Failure(
         code=_OTHER,
@@ -116,4 +122,6 @@ def error_of(failure: pb.Failure) -> ChronolineError:
     kind = _BY_KIND.get(failure.kind, OutcomeUnknown) if known is None else known[0]
     error = kind(failure.message)
     error.retry_after_ms = failure.retry_after_ms or None
+    if isinstance(error, WrongBroker):
+        error.brokers = tuple(failure.brokers)
     return error

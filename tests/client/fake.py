@@ -12,7 +12,7 @@ from grpc import aio
 
 from chronoline.client.aio import AsyncClient
 from chronoline.core.errors import ChronolineError
-from chronoline.wire.codes import FAILURE_KEY, STATUS, failure_of
+from chronoline.wire.codes import BROKERS_KEY, FAILURE_KEY, STATUS, failure_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 LIMITS = pb.Limits(
@@ -102,7 +102,7 @@ class FakeBroker:
         """The interval in its pongs."""
         self.pings: list[pb.Ping] = []
         self.others: list[str] = []
-        """The addresses in its welcome."""
+        """The addresses in its welcome, and with a topic."""
         self.preferred: list[str] = []
         """The answer to a question about preferences; if empty, the method is unknown."""
         self.health = "healthy"
@@ -197,6 +197,8 @@ class FakeBroker:
             failure = failure_of(self.call_failures.pop(0))
             failed = ((FAILURE_KEY, failure.SerializeToString()),)
             await context.abort(STATUS[failure.kind], failure.message, failed)
+        known = pb.KnownBrokers(others=self.others)
+        context.set_trailing_metadata(((BROKERS_KEY, known.SerializeToString()),))
         return pb.Topic(uid=TOPIC_UID, name=asked.name)
 
     async def _prefer(self, asked: pb.PreferRequest, context: Any) -> pb.PreferredBrokers:

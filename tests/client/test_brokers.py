@@ -20,8 +20,10 @@ from chronoline.core.errors import (
     StoreUnavailable,
     TopicNotFound,
     TopicNotReady,
+    WrongBroker,
 )
 from chronoline.runtime.child_process import free_addresses
+from chronoline.wire.codes import failure_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.client.fake import TOPIC_UID, FakeBroker, FakeStream, delivery, done, now_ms
 from tests.deadline import until
@@ -245,6 +247,50 @@ def test_call_goes_to_a_broker_that_is_not_cut_off(failure: type[ChronolineError
     asyncio.run(play())
 
 
+def test_call_goes_to_the_broker_that_a_refusal_names() -> None:
+    async def play() -> None:
+        async with FakeBroker() as one, FakeBroker() as other, one.client() as client:
+            one.call_failures = [WrongBroker(brokers=[other.address])]
+            assert (await client.topic("t")).uid == TOPIC_UID
+            await one.stop()
+            assert (await client.topic("t")).uid == TOPIC_UID
+
+    asyncio.run(play())
+
+
+def test_named_broker_that_is_gone_is_asked_for_again() -> None:
+    async def play() -> None:
+        (dead,) = free_addresses(1)
+        async with FakeBroker() as one, FakeBroker() as other, one.client(timeout=60) as client:
+            named = [dead, dead, other.address]
+            one.call_failures = [WrongBroker(brokers=[each]) for each in named]
+            assert (await client.topic("t")).uid == TOPIC_UID
+            assert one.call_failures == []
+
+    asyncio.run(play())
+
+
+def test_call_learns_the_other_brokers_from_its_answer() -> None:
+    async def play() -> None:
+        async with _two() as (one, other), one.client() as client:
+            await client.topic("t")
+            await one.stop()
+            assert (await client.topic("t")).uid == TOPIC_UID
+            assert other.streams == []
+
+    asyncio.run(play())
+
+
+def test_stream_goes_to_the_broker_that_a_refusal_names() -> None:
+    async def play() -> None:
+        async with FakeBroker() as one, FakeBroker() as other, one.client() as client:
+            one.answer_hello = failure_of(WrongBroker(brokers=[other.address]))
+            assert await client.send("t", id="a") == "a"
+            assert len(other.of("create")) == 1
+
+    asyncio.run(play())
+
+
 def test_refused_call_is_not_repeated() -> None:
     async def play() -> None:
         async with FakeBroker() as broker, broker.client(timeout=60) as client:
@@ -381,7 +427,7 @@ def test_stream_leaves_a_degraded_broker_for_one_that_answers() -> None:
 def test_only_carrier_is_found_by_way_of_an_overseer() -> None:
     async def play() -> None:
         async with FakeBroker() as overseer, FakeBroker() as carrier, overseer.client() as client:
-            overseer.preferred = [carrier.address]
+            overseer.preferred = overseer.others = [carrier.address]
             assert await client.send("t", id="a") == "a"
             assert overseer.hellos == []
 

@@ -58,6 +58,8 @@ _OTHER_STORE = (
     "another one, stop all brokers and delete the entry store/identity under the prefix"
 )
 _BACKOFF = Backoff(first=0.05, longest=1.0, spread=0.5)
+_MOST_NAMED = 16
+"""The most brokers in a refusal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,10 +157,12 @@ class ClusterMember(AsyncService):
         """Raises `WrongBroker` unless this broker has a role; it names those that have."""
         if role in self.options.roles:
             return
-        others = sorted(each.address for each in self.brokers.values() if role in each.roles)
+        fitting = (each.address for each in self.brokers.values() if role in each.roles)
+        others = sorted(filter(None, fitting))[:_MOST_NAMED]
         raise WrongBroker(
             f"broker {self.name!r} is no {role}; nothing was changed. "
-            + (f"Ask one of: {', '.join(others)}" if others else f"The cluster has no {role} now")
+            + (f"Ask one of: {', '.join(others)}" if others else f"The cluster has no {role} now"),
+            brokers=others,
         )
 
     def appear(self, address: str) -> None:

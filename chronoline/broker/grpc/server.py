@@ -43,7 +43,7 @@ from chronoline.runtime.admission import Admitted, client_key, work_for
 from chronoline.runtime.certificates import PeerCertificate
 from chronoline.runtime.service import AsyncService
 from chronoline.runtime.tasks import supervise
-from chronoline.wire.codes import FAILURE_KEY, STATUS, failure_of
+from chronoline.wire.codes import BROKERS_KEY, FAILURE_KEY, STATUS, failure_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -109,8 +109,12 @@ _STOPPING = "the broker is stopping; reconnect, to this broker or another"
 _CHANGED = "the rights of the token have changed; reconnect"
 _REVOKED = "the broker asks for a token; the one of this stream was revoked, or has expired"
 
+_MOST_ADDRESS_BYTES = 4_000
+"""The addresses of brokers in the metadata of an answer: gRPC takes 8 KB of it in all."""
+
 _CAPITAL = re.compile(r"(?<!^)([A-Z])")
 AnyClientStream = ClientStream[Any, Any]
+Metadata = tuple[tuple[str, bytes], ...]
 
 
 class GrpcEdge(AsyncService):
@@ -216,11 +220,15 @@ class GrpcEdge(AsyncService):
         role, act = _ROLES.get(name, ""), _CAPITAL.sub(r"_\1", name).lower()
 
         async def handle(_: AsyncIterator[bytes], context: Any) -> None:
+            others: Metadata = ()
             with audit.AuditedRequest(act, _address_of(context)):
                 try:
+                    principal = self._principal(_shown(context))
+                    others = self._others(principal)
                     if role:
                         self._parts.member.check_role(role)
-                    await self._answer(answer, request, context)
+                    context.set_trailing_metadata(others)
+                    await self._answer(answer, request, context, principal)
                 except ChronolineError as error:
                     failure = failure_of(error)
                 except Exception as error:
@@ -230,14 +238,30 @@ class GrpcEdge(AsyncService):
                     return
                 audit.refused(failure.code)
             # Not within `except`: gRPC would keep the error, whose traceback holds the request.
-            await _abort(context, failure)
+            await _abort(context, failure, others)
 
         return grpc.stream_stream_rpc_method_handler(handle)
 
+    def _others(self, principal: Principal) -> Metadata:
+        """The addresses of the other brokers, for a client that may use them."""
+        if not principal.rights.touches():
+            return ()
+        others, room_bytes = pb.KnownBrokers(), _MOST_ADDRESS_BYTES
+        for address in self._parts.overseer.others:
+            room_bytes -= len(address)
+            if room_bytes < 0:
+                break
+            others.others.append(address)
+        return ((BROKERS_KEY, others.SerializeToString()),)
+
     async def _answer(
-        self, answer: Callable[[Any, Principal], Awaitable[Any]], request: Any, context: Any
+        self,
+        answer: Callable[[Any, Principal], Awaitable[Any]],
+        request: Any,
+        context: Any,
+        principal: Principal,
     ) -> None:
-        limits, principal = self._parts.limits, self._principal(_shown(context))
+        limits = self._parts.limits
         audit.by(principal.who)
         work_for(_client_of(context))
         with await self._admit(context) as admitted:
@@ -298,8 +322,8 @@ class GrpcEdge(AsyncService):
             await _abort(context, failure_of(BrokerUnavailable(_STOPPING)))
         shown = _shown(context)
         try:
-            self._parts.member.check_role("carrier")
             session.principal = self._principal(shown)
+            self._parts.member.check_role("carrier")
         except (BrokerUnavailable, Unauthenticated, WrongBroker) as error:
             await _abort(context, failure_of(error))
         session.count_streams = lambda: len(self._sessions)
@@ -406,10 +430,9 @@ def _authorization(metadata: Any) -> str | bytes:
     return given
 
 
-async def _abort(context: Any, failure: pb.Failure) -> None:
-    await context.abort(
-        STATUS[failure.kind], failure.message, ((FAILURE_KEY, failure.SerializeToString()),)
-    )
+async def _abort(context: Any, failure: pb.Failure, others: Metadata = ()) -> None:
+    metadata = ((FAILURE_KEY, failure.SerializeToString()), *others)
+    await context.abort(STATUS[failure.kind], failure.message, metadata)
 
 
 class _Doorkeeper(aio.ServerInterceptor):

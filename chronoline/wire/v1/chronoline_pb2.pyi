@@ -318,16 +318,18 @@ class Outcomes(_message.Message):
     def __init__(self, outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ...) -> None: ...
 
 class Failure(_message.Message):
-    __slots__ = ("code", "message", "kind", "retry_after_ms")
+    __slots__ = ("code", "message", "kind", "retry_after_ms", "brokers")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
     code: str
     message: str
     kind: str
     retry_after_ms: int
-    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., kind: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
+    brokers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., kind: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., brokers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Stamp(_message.Message):
     __slots__ = ("now_us", "epoch")

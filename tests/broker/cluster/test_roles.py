@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from http import HTTPStatus
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from grpc.aio import AioRpcError
 
+from chronoline.client.connection import ClientAccess, Connection
 from chronoline.core.errors import WrongBroker
+from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.cluster.scene import IDS, cluster, receive, send_all
+from tests.broker.nodes import Running
 from tests.coordination.engines import EmbeddedEngine
 from tests.deadline import run_scene, until
 
@@ -29,6 +34,17 @@ def status(method: str, url: str, body: object = None) -> tuple[int, str]:
         return error.code, json.load(error)["type"].rpartition(":")[2]
 
 
+async def ask_one(broker: Running, method: str, asked: Any) -> None:
+    """A call to this broker, and to no other."""
+    connection = Connection(broker.address, ClientAccess.given(None, False, insecure=False))
+    try:
+        await connection.call(method, asked, lambda _: None, 30)
+    except AioRpcError as error:
+        raise connection.error_of(error) from None
+    finally:
+        await connection.close()
+
+
 def test_each_role_names_the_broker_to_ask() -> None:
     async def scene() -> None:
         async with cluster(EmbeddedEngine()) as brokers:
@@ -37,10 +53,13 @@ def test_each_role_names_the_broker_to_ask() -> None:
             topic = await brokers.create_topic("o")
             at_carrier = await brokers.client("c")
             await until(lambda: brokers.sees("c", "o"))
-            with pytest.raises(WrongBroker, match=overseer.address):
-                await at_carrier.create_topic("other")
-            with pytest.raises(WrongBroker, match=carrier.address):
-                await (await brokers.client("o")).count("jobs")
+            new = pb.CreateTopicRequest(name="other")
+            with pytest.raises(WrongBroker, match=overseer.address) as refused:
+                await ask_one(carrier, "Overseer/CreateTopic", new)
+            assert refused.value.brokers == (overseer.address,)
+            with pytest.raises(WrongBroker, match=carrier.address) as refused:
+                await ask_one(overseer, "Carrier/Count", pb.CountRequest(topic_uid=topic.uid))
+            assert refused.value.brokers == (carrier.address,)
             assert [each.uid for each in await at_carrier.topics()] == [topic.uid]
             stream = await brokers.join("c", topic, "a")
             await send_all(at_carrier, IDS)
