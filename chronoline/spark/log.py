@@ -6,12 +6,14 @@ sequence. See `log_reader` and `log_writer` for how each works.
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from chronoline.core.errors import InvalidInput
 from chronoline.spark.log_options import FORMAT, ReadSettings, WriteSettings
 from chronoline.spark.log_reader import SCHEMA, LogReader, LogStreamReader, check_columns
 from chronoline.spark.log_writer import LogStreamWriter, LogWriter, check_written
+from chronoline.spark.python_worker import RefusedStream
 
 
 class LogSource(DataSource):
@@ -28,9 +30,12 @@ class LogSource(DataSource):
         check_columns(schema)
         return LogReader(ReadSettings.of_batch(self.options), schema)
 
-    def streamReader(self, schema: StructType) -> LogStreamReader:
-        check_columns(schema)
-        return LogStreamReader(ReadSettings.of_stream(self.options), schema)
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        try:
+            check_columns(schema)
+            return LogStreamReader(ReadSettings.of_stream(self.options), schema)
+        except InvalidInput as error:
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> LogWriter:
         check_written(schema, overwrite=overwrite)

@@ -29,6 +29,7 @@ from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.log import Event
 from chronoline.log.contract import Head
 from chronoline.spark.log_options import LATEST, ReadSettings, resolve
+from chronoline.spark.python_worker import ended_quietly
 from chronoline.spark.worker_logs import open_worker_log
 
 _TYPES = {
@@ -137,8 +138,7 @@ class _Ranges:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark takes an empty plan for one empty partition.
-        if isinstance(partition, Range):
-            yield from self._read(partition)
+        return ended_quietly(self._read(partition)) if isinstance(partition, Range) else iter(())
 
     def _read(self, part: Range) -> Iterator[pa.RecordBatch]:
         log = open_worker_log(self._settings.log)

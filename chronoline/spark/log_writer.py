@@ -54,14 +54,13 @@ from chronoline.core.errors import InvalidInput, StoreError
 from chronoline.core.message import Header
 from chronoline.log import NewEvent, Numbered
 from chronoline.log.once_writer import KeyReused, PackedChunk
-from chronoline.spark.log_options import WriteSettings
+from chronoline.spark.log_options import FORMAT, WriteSettings
+from chronoline.spark.python_worker import BATCH, QUERY, check_no_catalog_table
 from chronoline.spark.worker_logs import open_worker_log
 
 PORTION_BYTES = 2 * 1024 * 1024
 """A task sends less than this to the driver, which takes 1 GiB from all tasks together."""
 
-_QUERY = "sql.streaming.queryId"
-_BATCH = "streaming.sql.batchId"
 _TYPES = {
     "value": ("binary", "string"),
     "key": ("binary", "string"),
@@ -146,6 +145,7 @@ class LogWriter(DataSourceArrowWriter):
         open_worker_log(settings.log).topic(settings.topic)  # a missing topic fails at once
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Held:
+        check_no_catalog_table(FORMAT)
         job = f"spark/{self._job}"
         return _write(self._settings, self._job, job, Numbered(job, 0, closes=False), iterator)
 
@@ -164,7 +164,7 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Held:
         task = _task()
-        query, batch = task.getLocalProperty(_QUERY), task.getLocalProperty(_BATCH)
+        query, batch = task.getLocalProperty(QUERY), task.getLocalProperty(BATCH)
         if query is None or batch is None:
             raise StoreError(
                 "Spark does not say which query and batch this is; nothing was appended"

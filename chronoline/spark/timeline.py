@@ -21,11 +21,16 @@ from pyspark.sql.types import StructType
 from chronoline.core.errors import InvalidInput
 from chronoline.runtime.clock import SystemClock
 from chronoline.spark.options import Options
-from chronoline.spark.timeline_reader import make_reader
-from chronoline.spark.timeline_schema import VIEWS, schema_of
+from chronoline.spark.python_worker import RefusedStream
+from chronoline.spark.timeline_reader import find_schema, make_reader
+from chronoline.spark.timeline_schema import FORMAT
 from chronoline.spark.timeline_writer import BatchWriter, StreamWriter, plan_writing
 
-NAME = "chronoline"
+_NOT_A_STREAM = InvalidInput(
+    "a timeline is not read as a stream: a pipe publishes its messages when they are due"
+    " (`chronoline pipe run`), to a topic that Spark can read as a stream; consumers of a broker"
+    " lease them (`chronoline.Worker`)"
+)
 
 
 class TimelineSource(DataSource):
@@ -36,10 +41,10 @@ class TimelineSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        return NAME
+        return FORMAT
 
     def schema(self) -> StructType:
-        return schema_of(self._options().choice("view", tuple(VIEWS), "messages"))
+        return find_schema(self._options())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return make_reader(self._options(), schema, SystemClock().now_ms(), self.cores)
@@ -51,11 +56,7 @@ class TimelineSource(DataSource):
         return StreamWriter(plan_writing(self._options(), schema, overwrite, streaming=True))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        raise InvalidInput(
-            "a timeline is not read as a stream: a pipe publishes its messages when they are due"
-            " (`chronoline pipe run`), to a topic that Spark can read as a stream; consumers of a broker"
-            " lease them (`chronoline.Worker`)"
-        )
+        return RefusedStream(_NOT_A_STREAM)
 
     def _options(self) -> Options:
-        return Options(NAME, self.options)
+        return Options(FORMAT, self.options)

@@ -42,6 +42,8 @@ class Wanted:
     due_start: int = 0
     due_end: int | None = None
     statuses: frozenset[Status] = frozenset(Status)
+    unheld_end: int | None = None
+    """Messages at or behind this `ts` are wanted only if they name a holder."""
     ids: frozenset[str] | None = None
     """None: all."""
 
@@ -81,13 +83,17 @@ class Wanted:
         left = self.statuses & frozenset(statuses)
         narrowed = replace(self, statuses=left)
         if Status.AVAILABLE not in left:
-            return narrowed.between(start=now_ms + 1)
-        return narrowed.between(end=now_ms + 1) if left == {Status.AVAILABLE} else narrowed
+            narrowed = narrowed.between(start=now_ms + 1)
+        if left == {Status.AVAILABLE}:
+            return narrowed.between(end=now_ms + 1)
+        # A message that lies ahead and does not wait is held.
+        return narrowed if Status.WAITING in left else replace(narrowed, unheld_end=now_ms + 1)
 
     @property
     def scan_end(self) -> int | None:
         """Where a scan by `ts` ends. Messages behind it are wanted only if `with_held` says so."""
-        return min((each for each in (self.end, self.due_end) if each is not None), default=None)
+        ends = (self.end, self.due_end, self.unheld_end)
+        return min((end for end in ends if end is not None), default=None)
 
     @property
     def with_held(self) -> bool:

@@ -27,8 +27,9 @@ from chronoline.core.topic import Topic
 from chronoline.runtime.store_url import scheme_of, sqlite_path
 from chronoline.spark.locality import check_local
 from chronoline.spark.options import Options
+from chronoline.spark.python_worker import ended_quietly
 from chronoline.spark.timeline_filters import Wanted, narrow, split
-from chronoline.spark.timeline_schema import VIEWS, check_read
+from chronoline.spark.timeline_schema import VIEWS, check_read, schema_of
 from chronoline.stores.contract import ForecastStep, Page, Store
 from chronoline.stores.factory import open_store
 
@@ -40,11 +41,15 @@ _MINUTE_MS = 60_000
 _HOUR_MS = 60 * _MINUTE_MS
 _RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 _STAMP = pa.timestamp("ms", tz="UTC")
+_DEAD = "dead"
+"""The status of dead letters, as `chronoline show` calls it."""
 
 OPTIONS = {
     "store": "The URL of the store.",
     "topic": "The topic, which is a timeline.",
     "view": "`messages`, `forecast` (the future load), or `dead` (the dead letters).",
+    "columns": "The columns to read, such as `id,due`. By default all, with the bodies: Spark does not tell a"
+    " format in Python which columns a query needs.",
     "buckets": "The buckets to read, such as `0-31` or `0-7,16-23`; the last is included. By default all.",
     "from": "The start of the forecast, by default `now`.",
     "to": "The end of the forecast, by default `+1h`.",
@@ -96,11 +101,29 @@ def find_target(options: Options) -> TimelineTarget:
     return TimelineTarget(url=url, topic=topic)
 
 
+def find_view(options: Options) -> str:
+    return options.choice("view", tuple(VIEWS), "messages")
+
+
+def find_schema(options: Options) -> StructType:
+    """The columns of a read that names no schema."""
+    view = find_view(options)
+    text = options.optional("columns")
+    if text is None:
+        return schema_of(view, VIEWS[view])
+    names = [name.strip() for name in text.split(",")]
+    if not set(names) <= set(VIEWS[view]) or len(set(names)) < len(names):
+        known = ", ".join(VIEWS[view])
+        raise options.problem("columns", text, f"write some of: {known}, each once")
+    return schema_of(view, names)
+
+
 def make_reader(
     options: Options, schema: StructType, now_ms: int, cores: int = 1
 ) -> DataSourceReader:
     """The reader of the view that the options ask for; by default it has a task for each core."""
-    view = options.choice("view", tuple(VIEWS), "messages")
+    view = find_view(options)
+    options.optional("columns")  # the schema has followed it
     check_read(schema, view)
     target = find_target(options)
     wanted = _chosen_buckets(options, target.topic)
@@ -236,6 +259,9 @@ class MessagesReader(DataSourceReader):
         return [*(RangesPartition(part) for part in split(wanted.ranges, self._partitions)), *held]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return ended_quietly(self._read(partition))
+
+    def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with_bodies = "value" in self._schema.fieldNames()
         limit = _FIRST_PAGE_ROWS if with_bodies else PAGE_ROWS
         with self._target.open() as store:
@@ -272,9 +298,7 @@ class MessagesReader(DataSourceReader):
     def _columns(self) -> dict[str, Callable[[_Row], Any]]:
         return {
             **_MESSAGE_COLUMNS,
-            "ts": lambda row: row.message.ts,
             "status": lambda row: self._status(row.message).value,
-            "lock_consumer": lambda row: row.message.lock_consumer,
         }
 
 
@@ -334,6 +358,9 @@ class DeadReader(DataSourceReader):
         return [RangesPartition(self._target.topic.all_buckets)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return ended_quietly(self._read())
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
         topic, last = self._target.topic, None
         with_bodies = "value" in self._schema.fieldNames()
         with self._target.open() as store:
@@ -390,6 +417,8 @@ def _shown_headers(headers: Sequence[Header]) -> list[dict[str, object]]:
 
 
 _MESSAGE_COLUMNS: dict[str, Callable[[_Row], Any]] = {
+    "ts": lambda row: row.message.ts,
+    "lock_consumer": lambda row: row.message.lock_consumer,
     "id": lambda row: row.message.id,
     "due": lambda row: row.message.due,
     "key": lambda row: row.message.key,
@@ -411,6 +440,7 @@ _FORECAST_COLUMNS: dict[str, Callable[[ForecastStep], Any]] = {
 def _dead_columns(dead: dict[str, DeadLetter]) -> dict[str, Callable[[_Row], Any]]:
     return {
         **_MESSAGE_COLUMNS,
+        "status": lambda _: _DEAD,
         "died": lambda row: dead[row.message.id].died,
         "reason": lambda row: dead[row.message.id].reason,
     }

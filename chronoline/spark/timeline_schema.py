@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pyspark.sql.types import (
     ArrayType,
@@ -19,29 +19,30 @@ from pyspark.sql.types import (
 
 from chronoline.core.errors import InvalidInput
 
+FORMAT = "chronoline"
+
 # Made by hand: parsing them takes a session, and there is none where Spark makes sources.
 _TEXT, _BYTES, _TIME = StringType(), BinaryType(), TimestampType()
 _INT, _LONG = IntegerType(), LongType()
 _HEADER = StructType([StructField("key", _TEXT), StructField("value", _BYTES)])
-_CONTENT: Mapping[str, DataType] = {
+_MESSAGE: Mapping[str, DataType] = {
     "id": _TEXT,
     "due": _TIME,
     "key": _BYTES,
     "value": _BYTES,
     "headers": ArrayType(_HEADER),
+    "ts": _TIME,
+    "status": _TEXT,
+    "bucket": _INT,
+    "attempts": _INT,
+    "producer_group": _TEXT,
+    "lock_consumer": _TEXT,
+    "version": _LONG,
 }
-_KEPT: Mapping[str, DataType] = {"bucket": _INT, "attempts": _INT, "producer_group": _TEXT}
 VIEWS: Mapping[str, Mapping[str, DataType]] = {
-    "messages": {
-        **_CONTENT,
-        "ts": _TIME,
-        "status": _TEXT,
-        **_KEPT,
-        "lock_consumer": _TEXT,
-        "version": _LONG,
-    },
+    "messages": _MESSAGE,
     "forecast": {"start": _TIME, "available": _LONG, "processing": _LONG, "waiting": _LONG},
-    "dead": {**_CONTENT, "died": _TIME, "reason": _TEXT, **_KEPT, "version": _LONG},
+    "dead": {**_MESSAGE, "died": _TIME, "reason": _TEXT},
 }
 """The columns of each view."""
 WRITTEN: Mapping[str, tuple[DataType, ...]] = {
@@ -55,8 +56,9 @@ WRITTEN: Mapping[str, tuple[DataType, ...]] = {
 """The columns that can be written, with their types; text is written as UTF-8."""
 
 
-def schema_of(view: str) -> StructType:
-    return StructType([StructField(name, kind) for name, kind in VIEWS[view].items()])
+def schema_of(view: str, columns: Iterable[str]) -> StructType:
+    """These columns of the view, in this order."""
+    return StructType([StructField(name, VIEWS[view][name]) for name in columns])
 
 
 def check_read(wanted: StructType, view: str) -> None:

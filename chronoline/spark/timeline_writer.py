@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
@@ -40,10 +40,12 @@ from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.gc_tuning import searched_seldom
 from chronoline.runtime.message_ids import new_id
 from chronoline.spark.options import Options
+from chronoline.spark.output_folder import OutputFolder, find_folder
+from chronoline.spark.python_worker import BATCH, QUERY, check_no_catalog_table
 from chronoline.spark.timeline_reader import TimelineTarget, find_target
-from chronoline.spark.timeline_refusals import Refusals, RefusedRows, find_folder
+from chronoline.spark.timeline_refusals import RefusedRows, make_readable
 from chronoline.spark.timeline_rows import MadeIds, Rows, read_rows
-from chronoline.spark.timeline_schema import check_written
+from chronoline.spark.timeline_schema import FORMAT, check_written
 from chronoline.stores.contract import MAX_BATCH, Store
 
 logger = logging.getLogger(__name__)
@@ -51,6 +53,7 @@ IfExists = Literal["refuse", "replace", "ignore"]
 _PATIENCE_S = 60.0
 _BACKOFF = Backoff(0.05, 1.0)
 _MOST_SHOWN = 5
+_FAIL = "fail"
 _MAY_BE_REPEATED = (Refusal.EXISTS, Refusal.LEASED)
 
 OPTIONS = {
@@ -60,6 +63,7 @@ OPTIONS = {
     "producerGroup": "The owner, by default `default`. Clients of this group may reschedule and cancel.",
     "delay": "The delay of rows without a due time, such as `15m`: from the start of the write, or in a"
     " stream from the write of the rows.",
+    "counts": "A folder that keeps the counts of each write or micro-batch as JSON: a path or a URL.",
     "ids": "`made`: rows without an id get one.",
 }
 """The meaning of each option, for the reference; `store` and `topic` are those of reading."""
@@ -74,8 +78,10 @@ class WritePlan:
     producer_group: str
     delay_ms: int | None
     makes_ids: bool
-    refusals: Refusals | None
+    refusals: OutputFolder | None
     """Where refused rows go; without a place the job fails."""
+    counts: OutputFolder | None
+    """Where the counts go, for programs."""
     streaming: bool
     write: str
     """The name of this write, the same in a repeated task. A stream has one for each batch."""
@@ -93,6 +99,8 @@ class Written(WriterCommitMessage):
     refused: int = 0
     shown: tuple[Outcome, ...] = ()
     """A few examples of refusals."""
+    write: str = field(default="", compare=False)
+    """The name of the write."""
 
 
 def plan_writing(
@@ -112,7 +120,8 @@ def plan_writing(
     if_exists = options.choice("ifExists", ("refuse", "replace", "ignore"), "refuse")
     delay_ms = options.duration_ms("delay", None)
     makes_ids = options.choice("ids", ("given", "made"), "given") == "made"
-    refusals = find_folder(options.optional("refusals", "fail") or "fail")
+    refusals = options.optional("refusals", _FAIL) or _FAIL
+    counts = options.optional("counts")
     options.finish("checkpointLocation", "path")
     check_written(schema, needs_id=not makes_ids, needs_due=delay_ms is None)
     clock = SystemClock()
@@ -122,7 +131,12 @@ def plan_writing(
         producer_group=group,
         delay_ms=delay_ms,
         makes_ids=makes_ids,
-        refusals=refusals,
+        refusals=(
+            None
+            if refusals.lower() == _FAIL
+            else find_folder("refusals", refusals, f"{_FAIL!r}, or ")
+        ),
+        counts=None if counts is None else find_folder("counts", counts),
         streaming=streaming,
         write=new_id(clock),
         now_ms=clock.now_ms(),
@@ -136,6 +150,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        check_no_catalog_table(FORMAT)
         return write_task(self._plan, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -177,10 +192,7 @@ def this_attempt(plan: WritePlan) -> Attempt:
         return Attempt(plan.write, 0, "0")
     write = plan.write
     if plan.streaming:
-        query, batch = (
-            task.getLocalProperty(each)
-            for each in ("sql.streaming.queryId", "streaming.sql.batchId")
-        )
+        query, batch = (task.getLocalProperty(each) for each in (QUERY, BATCH))
         write = f"{query}-{batch}" if query and batch else write
     return Attempt(write, task.partitionId(), str(task.taskAttemptId()))
 
@@ -188,7 +200,7 @@ def this_attempt(plan: WritePlan) -> Attempt:
 def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Written:
     """Writes one partition."""
     attempt = this_attempt(plan)
-    done = Written()
+    done = Written(write=attempt.write)
     with (
         searched_seldom(),
         plan.target.open() as store,
@@ -197,7 +209,7 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Written:
         writing = _PartitionWriter(plan, attempt, store, refused)
         for batch in batches:
             for first in range(0, batch.num_rows, MAX_BATCH):
-                done = _sum([done, writing.write(batch.slice(first, MAX_BATCH))])
+                done = _sum(plan, [done, writing.write(batch.slice(first, MAX_BATCH))])
         refused.keep()
     return done
 
@@ -212,6 +224,7 @@ class _PartitionWriter:
         self._store = store
         self._refused = refused
         self._uid = plan.target.topic.uid
+        self._write = attempt.write
         made = MadeIds(f"{attempt.write}/{attempt.partition}") if plan.makes_ids else None
         self._rows = Rows(producer_group=plan.producer_group, made=made)
 
@@ -226,7 +239,7 @@ class _PartitionWriter:
         left = [place for place, outcome in enumerate(outcomes) if not outcome.done]
         created = len(messages) - len(left)
         if not left:
-            return Written(created=created)
+            return Written(write=self._write, created=created)
         ignored = 0
         if plan.if_exists == "ignore":
             existing = [p for p in left if outcomes[p].refusal is Refusal.EXISTS]
@@ -236,6 +249,7 @@ class _PartitionWriter:
         if left:
             self._refused.add(batch, left, [outcomes[place] for place in left])
         return Written(
+            write=self._write,
             created=created,
             repeated=len(repeated),
             ignored=ignored,
@@ -298,10 +312,12 @@ def _is_equal(new: NewMessage, old: Message, body: bytes | None) -> bool:
 
 def conclude(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Fails the job, on the driver after all tasks, if rows were refused and there is no folder for them."""
-    done = _sum([each for each in messages if isinstance(each, Written)])
+    done = _sum(plan, [each for each in messages if isinstance(each, Written)])
     logger.info("written to %s: %s", plan.target.topic.name, _words(done))
+    if plan.counts is not None:
+        plan.counts.put_json(done.write, {"write": done.write, **_counts(done)})
     if plan.refusals is not None:
-        plan.refusals.make_readable()
+        make_readable(plan.refusals)
     elif done.refused:
         shown = "; ".join(f"{each.id!r}: {each.reason}" for each in done.shown[:_MOST_SHOWN])
         more = done.refused - min(len(done.shown), _MOST_SHOWN)
@@ -314,12 +330,13 @@ def conclude(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) ->
 
 def report_abort(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Written messages stay."""
-    done = _sum([each for each in messages if isinstance(each, Written)])
+    done = _sum(plan, [each for each in messages if isinstance(each, Written)])
     logger.warning("writing to %s was aborted: %s", plan.target.topic.name, _words(done))
 
 
-def _sum(parts: Sequence[Written]) -> Written:
+def _sum(plan: WritePlan, parts: Sequence[Written]) -> Written:
     return Written(
+        write=parts[0].write if parts else plan.write,
         created=sum(each.created for each in parts),
         repeated=sum(each.repeated for each in parts),
         ignored=sum(each.ignored for each in parts),
@@ -328,11 +345,14 @@ def _sum(parts: Sequence[Written]) -> Written:
     )
 
 
-def _words(done: Written) -> str:
-    counts = {
+def _counts(done: Written) -> dict[str, int]:
+    return {
         "created": done.created,
         "repeated": done.repeated,
         "ignored": done.ignored,
         "refused": done.refused,
     }
-    return ", ".join(f"{number} {name}" for name, number in counts.items())
+
+
+def _words(done: Written) -> str:
+    return ", ".join(f"{number} {name}" for name, number in _counts(done).items())

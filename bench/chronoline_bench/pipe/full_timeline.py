@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from chronoline_bench.harness.passage import Passage, wall_us
-from chronoline_bench.pipe.jobs import TASKS, WARM_UP
+from chronoline_bench.pipe.jobs import TASKS
 from chronoline_bench.pipe.sides import PipeSide
 from chronoline_bench.pipe.stage import PipeStage
 from chronoline_bench.report import Wanted, medians_of
@@ -120,11 +120,13 @@ def measure_bulk(stage: PipeStage, sizes: BulkSizes) -> None:
             messages=sizes.messages,
             rounds=sizes.rounds,
         )
-        written = sizes.rounds * sizes.messages + WARM_UP
+        written = (sizes.rounds + 1) * sizes.messages
         stage.session.tally.expect(written, own.count(topic))
         advance(1)
     rate = median(figures["write"])
     for name, words in (("copy_1", "COPY by one connection"), ("copy_2", "COPY by two at once")):
-        metric = f"written to the timeline, beside {words}"
         beside = (words, median(figures[name]))
+        metric = f"written to the timeline by a warm session, beside {words}"
         stage.session.add(case, metric, rate, "messages/s", beside=beside, wanted=BULK_FLOOR)
+        metric = f"written by the first job of a session, beside {words}"
+        stage.session.add(case, metric, figures["cold"][0], "messages/s", beside=beside)

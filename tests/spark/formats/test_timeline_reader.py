@@ -4,6 +4,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
@@ -14,8 +15,10 @@ from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.message import NewMessage
 from chronoline.spark import register
 from chronoline.spark.options import Options
-from chronoline.spark.timeline_reader import MessagesReader, make_reader
-from chronoline.spark.timeline_schema import schema_of
+from chronoline.spark.timeline_reader import MessagesReader, find_schema, make_reader
+from chronoline.spark.timeline_schema import VIEWS, schema_of
+from chronoline.stores.contract import Page
+from chronoline.stores.timeline import Timeline as StoredTimeline
 from tests.spark.formats.timelines import HOUR_MS, Timeline, moment
 
 
@@ -28,7 +31,7 @@ def ms(value: datetime) -> int:
 def reader(timeline: Timeline, **options: Any) -> MessagesReader:
     """Returns the reader that the driver makes from these options."""
     given = Options("chronoline", timeline.options | options)
-    made = make_reader(given, schema_of("messages"), timeline.now)
+    made = make_reader(given, schema_of("messages", VIEWS["messages"]), timeline.now)
     assert isinstance(made, MessagesReader)
     return made
 
@@ -85,6 +88,52 @@ def test_a_schema_of_some_columns_reads_no_bodies(spark: SparkSession, timeline:
     frame = timeline.read(spark).schema("due TIMESTAMP, id STRING").load()
     assert frame.columns == ["due", "id"]
     assert sorted(row.id for row in frame.collect()) == ["m0", "m1", "m2", "m3", "m4"]
+
+
+def test_columns_are_named_without_their_types(spark: SparkSession, timeline: Timeline) -> None:
+    timeline.put_many(3)
+    frame = timeline.read(spark, columns="due, id").load()
+    assert frame.columns == ["due", "id"]
+    assert sorted(row.id for row in frame.collect()) == ["m0", "m1", "m2"]
+
+
+def test_messages_in_processing_are_found_without_reading_those_that_wait(
+    any_timeline: Timeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = any_timeline
+    line.put(*(NewMessage(id=name, due=line.now) for name in ("taken", "lapsed", "late")))
+    for name, lease_ms in (("taken", HOUR_MS), ("lapsed", 10)):
+        line.store.lease(
+            line.topic.uid, [(name, line.now)], consumer="c", lease_ms=lease_ms, now_ms=line.now
+        )
+    line.put_many(100)
+    read: list[str] = []
+    for name in ("scan", "scan_held"):
+        original = getattr(StoredTimeline, name)
+
+        def noted(*given: Any, _original: Any = original, **options: Any) -> Page:
+            page: Page = _original(*given, **options)
+            read.extend(message.id for message in page.messages)
+            return page
+
+        monkeypatch.setattr(StoredTimeline, name, noted)
+
+    def found(statuses: str) -> list[str]:
+        read.clear()
+        given = Options("chronoline", {**line.options, "status": statuses, "columns": "id"})
+        made = make_reader(given, find_schema(given), line.now + 1_000)
+        names: list[str] = []
+        for part in made.partitions():
+            for batch in made.read(part):
+                assert isinstance(batch, pa.RecordBatch)
+                names += batch.column("id").to_pylist()
+        return sorted(names)
+
+    assert found("processing") == ["taken"]
+    assert sorted(read) == ["lapsed", "taken"]
+    assert found("processing,available") == ["lapsed", "late", "taken"]
+    assert not {message_id for message_id in read if message_id.startswith("m")}
+    assert len(found("processing,waiting")) == 101
 
 
 def test_status_and_time_and_buckets_as_options(
@@ -216,10 +265,20 @@ def test_dead_letters(spark: SparkSession, timeline: Timeline) -> None:
     line = timeline
     line.put(NewMessage(id="dead", due=0, body=b"late", expires=1), NewMessage(id="good", due=0))
     line.store.reserve(
-        line.topic.uid, line.topic.all_buckets, consumer="c", limit=9, lease_ms=99, now_ms=line.now
+        line.topic.uid, line.topic.all_buckets, consumer="c", limit=9, lease_ms=10, now_ms=line.now
     )
     (row,) = line.read(spark, view="dead").load().collect()
     assert (row.id, row.value, row.reason, ms(row.died)) == ("dead", b"late", "expired", line.now)
+    assert (row.status, ms(row.ts), row.lock_consumer) == ("dead", line.now, None)
+    both = (
+        line.read(spark)
+        .load()
+        .unionByName(line.read(spark, view="dead").load().drop("died", "reason"))
+    )
+    assert sorted((row.id, row.status) for row in both.collect()) == [
+        ("dead", "dead"),
+        ("good", "available"),
+    ]
 
 
 def test_an_empty_topic(spark: SparkSession, timeline: Timeline) -> None:
@@ -256,7 +315,7 @@ def test_large_bodies_come_in_small_pages(timeline: Timeline) -> None:
         ({"buckets": "all"}, "option 'buckets'"),
         ({"partitions": "0"}, "option 'partitions' .* a whole number from 1"),
         ({"start": "2026-01-01T00:00:00"}, "option 'start' .* a time with its zone"),
-        ({"strat": "now"}, "has no option 'strat' here; it has: buckets, dueFrom, dueTo, end"),
+        ({"strat": "now"}, "has no option 'strat' here; it has: buckets, columns, dueFrom, dueTo"),
         ({"store": "memory:"}, "lives in one process"),
         ({"view": "forecast", "step": "0s"}, "option 'step' .* at least 1 ms"),
         ({"view": "forecast", "from": "+2h"}, "'to' lies before option 'from'"),
@@ -268,7 +327,13 @@ def test_invalid_options_are_refused(
     given = Options("chronoline", timeline.options | options)
     view = "forecast" if options.get("view") == "forecast" else "messages"
     with pytest.raises(InvalidInput, match=words):
-        make_reader(given, schema_of(view), timeline.now)
+        make_reader(given, schema_of(view, VIEWS[view]), timeline.now)
+
+
+@pytest.mark.parametrize("columns", ["id,size", "id,id", "id,"])
+def test_columns_are_known_and_named_once(columns: str) -> None:
+    with pytest.raises(InvalidInput, match=r"'columns' .* some of: id, due, key, .* once"):
+        find_schema(Options("chronoline", {"columns": columns}))
 
 
 def test_missing_topic_is_refused(timeline: Timeline) -> None:
@@ -285,8 +350,11 @@ def test_missing_store_is_refused_and_not_made(timeline: Timeline, tmp_path: Pat
 def test_read_stream_names_what_to_use_instead(spark: SparkSession, timeline: Timeline) -> None:
     streamed = spark.readStream.format("chronoline").options(**timeline.options).load()
     query = streamed.writeStream.format("noop").start()
-    with pytest.raises(StreamingQueryException, match="not read as a stream: a pipe publishes"):
+    with pytest.raises(StreamingQueryException) as caught:
         query.processAllAvailable()
+    said = str(caught.value)
+    assert "not read as a stream: a pipe publishes" in said
+    assert "UnboundLocalError" not in said
 
 
 @pytest.mark.parametrize(

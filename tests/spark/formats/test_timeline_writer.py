@@ -1,7 +1,7 @@
 """Writing to a timeline: what arrives, what is refused, and that repetition adds nothing."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -334,12 +334,14 @@ def source(spark: SparkSession, timeline: Timeline, tmp_path: Path) -> Path:
     return folder
 
 
-def stream(spark: SparkSession, timeline: Timeline, source: Path, checkpoint: Path) -> None:
+def stream(
+    spark: SparkSession, timeline: Timeline, source: Path, checkpoint: Path, **options: str
+) -> None:
     query = (
         spark.readStream.schema(SCHEMA)
         .parquet(str(source))
         .writeStream.format("chronoline")
-        .options(**timeline.options)
+        .options(**timeline.options, **options)
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()
@@ -378,6 +380,33 @@ def test_a_stream_fails_if_another_message_has_a_delivered_id(
     other.write.mode("append").parquet(str(source))
     with pytest.raises(StreamingQueryException, match="refused: 'a': a message with this id"):
         stream(spark, timeline, source, tmp_path / "checkpoint")
+
+
+def test_counts_of_each_write_are_a_table(
+    spark: SparkSession, timeline: Timeline, tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "counts")
+    timeline.write(frame(spark, rows(timeline, "a", "b")), counts=folder)
+    other = frame(spark, [*rows(timeline, "b", "c"), *rows(timeline, "a", value=b"other")])
+    with pytest.raises(PySparkException, match="refused: 'a'"):
+        timeline.write(other, counts=folder)
+    found = spark.read.json(folder).orderBy("created").collect()
+    assert [(row.created, row.repeated, row.ignored, row.refused) for row in found] == [
+        (1, 1, 0, 1),
+        (2, 0, 0, 0),
+    ]
+    assert len({row.write for row in found}) == 2
+
+
+def test_counts_of_a_stream_have_a_row_for_each_batch(
+    spark: SparkSession, timeline: Timeline, source: Path, tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "counts")
+    stream(spark, timeline, source, tmp_path / "checkpoint", counts=folder)
+    frame(spark, rows(timeline, "c")).write.mode("append").parquet(str(source))
+    stream(spark, timeline, source, tmp_path / "checkpoint", counts=folder)
+    found = {row.write.rpartition("-")[2]: row.created for row in spark.read.json(folder).collect()}
+    assert found == {"0": 2, "1": 1}
 
 
 # Refusals on the driver
@@ -425,6 +454,43 @@ def test_a_timeline_is_not_overwritten(spark: SparkSession, timeline: Timeline) 
     some = frame(spark, rows(timeline, "a"))
     with pytest.raises(AnalysisException, match="a timeline is not overwritten: write with mode"):
         some.write.format("chronoline").options(**timeline.options).mode("overwrite").save()
+
+
+def _save_as_table(some: DataFrame, options: dict[str, Any]) -> None:
+    some.write.format("chronoline").options(**options).saveAsTable("lost")
+
+
+def _create(some: DataFrame, options: dict[str, Any]) -> None:
+    some.writeTo("lost").using("chronoline").options(**options).create()
+
+
+@pytest.mark.parametrize("make", [_save_as_table, _create])
+def test_a_table_of_the_catalog_is_refused_and_not_left_behind(
+    spark: SparkSession,
+    timeline: Timeline,
+    make: Callable[[DataFrame, dict[str, Any]], None],
+) -> None:
+    some = frame(spark, rows(timeline, "a"))
+    with pytest.raises(PySparkException, match="cannot be a table of Spark's catalog"):
+        make(some, timeline.options)
+    assert timeline.ids() == set()
+    assert not spark.catalog.tableExists("lost")
+
+
+def test_batches_of_a_stream_are_written_by_hand(
+    spark: SparkSession, timeline: Timeline, source: Path, tmp_path: Path
+) -> None:
+    """Spark runs the write of such a batch inside another execution, as it does for a table."""
+    streamed = spark.readStream.schema(SCHEMA).parquet(str(source))
+
+    def write(batch: DataFrame, _: int) -> None:
+        timeline.write(batch)
+
+    query = streamed.writeStream.foreachBatch(write).option(
+        "checkpointLocation", str(tmp_path / "checkpoint")
+    )
+    assert query.trigger(availableNow=True).start().awaitTermination(60)
+    assert timeline.ids() == {"a", "b"}
 
 
 def test_moments_are_rounded_up_to_the_millisecond(timeline: Timeline) -> None:
