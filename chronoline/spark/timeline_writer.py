@@ -120,7 +120,7 @@ def plan_writing(
     if_exists = options.choice("ifExists", ("refuse", "replace", "ignore"), "refuse")
     delay_ms = options.duration_ms("delay", None)
     makes_ids = options.choice("ids", ("given", "made"), "given") == "made"
-    refusals = options.optional("refusals", _FAIL) or _FAIL
+    refusals = options.optional("refusals", "fail") or _FAIL
     counts = options.optional("counts")
     options.finish("checkpointLocation", "path")
     check_written(schema, needs_id=not makes_ids, needs_due=delay_ms is None)

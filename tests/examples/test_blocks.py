@@ -100,6 +100,7 @@ PROGRAMS = {
     "printf": "writes a file of passwords",
     "python": "its modules are looked up",
     "python3": "its modules are looked up",
+    "spark-class": "runs until it is stopped; needs several machines",
     "spark-submit": "needs a cluster; the command behind pipe_submit.py is parsed",
     "systemctl": "needs systemd; tests/deploy checks the units",
     "useradd": "makes a user of the system",
