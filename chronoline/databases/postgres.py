@@ -62,11 +62,23 @@ MIGRATION_S = 60.0
 """How long to try to migrate a schema whose tables others use."""
 _GIVEN_UP = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
+SAFE_PATH = "pg_catalog, pg_temp"
+"""The search_path under which our statements run: their names and operators are those of PostgreSQL.
+
+Where others can create in a schema of the role's own path, an operator of theirs would be called instead.
+"""
+
+_SET_PATH = """
+    WITH before AS MATERIALIZED (SELECT pg_catalog.current_setting('search_path') AS path)
+    SELECT path, pg_catalog.set_config('search_path', %(path)s, true) FROM before
+"""
+
 # The plans are always the same: walk an index, oldest first. A planner that has not seen the table grow yet
 # must not choose a scan, and planning again for every batch costs more than it could find.
 _SESSION_SETTINGS = {
     "application_name": "chronoline",
     "client_encoding": "UTF8",
+    "search_path": SAFE_PATH,
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
@@ -322,7 +334,9 @@ class PostgresDatabase:
     def _configure(self, connection: Connection) -> None:
         connection.adapters.register_dumper(list, ListDumper)
         settings = {"lock_timeout": f"{self._lock_timeout_ms}ms"} | _SESSION_SETTINGS
-        row = connection.execute("SELECT current_setting('synchronous_commit')").fetchone()
+        row = connection.execute(
+            "SELECT pg_catalog.current_setting('synchronous_commit')"
+        ).fetchone()
         if row == ("off",):
             # An acknowledged commit survives a crash, whatever the database's default.
             settings["synchronous_commit"] = "on"
@@ -332,7 +346,7 @@ class PostgresDatabase:
             connection.prepare_threshold = None  # the next transaction may have another session
             return
         for name, value in settings.items():
-            connection.execute("SELECT set_config(%s, %s, false)", [name, value])
+            connection.execute("SELECT pg_catalog.set_config(%s, %s, false)", [name, value])
 
     def _keeps_sessions(self, connection: Connection) -> bool:
         """Whether a connection keeps its session when it is idle."""
@@ -375,9 +389,12 @@ class PostgresDatabase:
         moment only: brokers of an older version serve meanwhile.
         """
         with connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
+            connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
             connection.execute(f"SET LOCAL lock_timeout = {_MIGRATION_LOCK_MS}".encode())
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}".encode())
+            connection.execute(f"SET LOCAL search_path = {SAFE_PATH}".encode())
+            if connection.execute("SELECT to_regnamespace(%s)", [schema]).fetchone() == (None,):
+                # It also fails for want of a right if the schema is there.
+                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}".encode())
             connection.execute(
                 f"CREATE TABLE IF NOT EXISTS {schema}.schema_version (version integer NOT NULL)".encode()
             )
@@ -400,8 +417,22 @@ def _one_line(error: Exception) -> str:
 
 def _set_local(connection: Connection, settings: dict[str, str]) -> None:
     """Sets settings until the transaction ends. All values are our own; as text the statement is prepared."""
-    calls = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
+    calls = ", ".join(
+        f"pg_catalog.set_config('{name}', '{value}', true)" for name, value in settings.items()
+    )
     connection.execute(f"SELECT {calls}".encode())
+
+
+@contextmanager
+def safe_path(connection: Connection) -> Iterator[None]:
+    """Within the transaction of a connection that others use too, the search_path of our statements."""
+    ((before, _),) = fetch(connection, _SET_PATH, {"path": SAFE_PATH})
+    try:
+        yield
+    finally:
+        # After an error of the server the rollback brings it back.
+        if connection.info.transaction_status is TransactionStatus.INTRANS:
+            fetch(connection, _SET_PATH, {"path": before})
 
 
 def _needed(connection: Connection) -> dict[str, str]:
@@ -410,7 +441,7 @@ def _needed(connection: Connection) -> dict[str, str]:
 
 
 def _session(connection: Connection) -> int:
-    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    row = connection.execute("SELECT pg_catalog.pg_backend_pid()").fetchone()
     assert row is not None
     return int(row[0])
 
@@ -448,10 +479,10 @@ def fetch(connection: Connection, query: str, values: dict[str, Any]) -> list[Ro
 
 def _schema_version(connection: Connection, schema: str) -> int:
     table = f"{schema}.schema_version"
-    known = connection.execute("SELECT to_regclass(%s)", [table]).fetchone()
+    known = connection.execute("SELECT pg_catalog.to_regclass(%s)", [table]).fetchone()
     if known is None or known[0] is None:
         return 0
-    row = connection.execute(f"SELECT max(version) FROM {table}".encode()).fetchone()
+    row = connection.execute(f"SELECT pg_catalog.max(version) FROM {table}".encode()).fetchone()
     return int(row[0] or 0) if row else 0
 
 

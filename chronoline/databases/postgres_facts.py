@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from chronoline.core.errors import InvalidInput, StoreError, StoreUnavailable
+from chronoline.databases.postgres import SAFE_PATH
 from chronoline.runtime.extras import needs
 
 with needs("PostgreSQL", "postgres"):
@@ -22,6 +23,7 @@ _STATE = """
         pg_is_in_recovery(), to_regclass(%(schema)s || '.schema_version') IS NOT NULL,
         (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
         has_database_privilege(current_database(), 'CREATE')
+            OR coalesce(has_schema_privilege(to_regnamespace(%(schema)s), 'CREATE'), false)
 """
 _CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _OLDEST = """
@@ -49,7 +51,7 @@ class PostgresFacts:
     encoding: str
     is_standby: bool
     may_create: bool
-    """Whether the role may make the schema."""
+    """Whether the role may make the schema, or its tables in a schema that is there."""
     schema_version: int | None
     """None: the database has no tables of this schema."""
     settings: Mapping[str, str]
@@ -110,6 +112,7 @@ def _looking(url: str, timeout_s: float) -> Iterator[Connection]:
             prepare_threshold=None,
         ) as connection:
             connection.execute("SET default_transaction_read_only = on")
+            connection.execute(f"SET search_path = {SAFE_PATH}".encode())
             connection.execute(f"SET statement_timeout = {round(timeout_s * 1000)}".encode())
             yield connection
     except psycopg.OperationalError as error:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Outcome
-from chronoline.databases.postgres import Connection
+from chronoline.databases.postgres import Connection, safe_path
 from chronoline.stores.contract import IfExists
 from chronoline.stores.postgres.engine import PostgresEngine
 from chronoline.stores.timeline import Timeline
@@ -58,4 +58,5 @@ class PostgresStore(Timeline):
         on as they are, since the transaction is the caller's.
         """
         writer = Writer(self.engine, self.topics, connection, create=self.engine.create_free)
-        return self._create(writer, topic_uid, messages, if_exists, now_ms)
+        with safe_path(connection):
+            return self._create(writer, topic_uid, messages, if_exists, now_ms)

@@ -462,7 +462,9 @@ def exists(url: str) -> bool:
     url, _ = split_notify(url)
     try:
         with psycopg.connect(url, connect_timeout=int(CONNECT_TIMEOUT_S)) as connection:
-            row = connection.execute("SELECT to_regclass('chronoline_log.topics')").fetchone()
+            row = connection.execute(
+                "SELECT pg_catalog.to_regclass('chronoline_log.topics')"
+            ).fetchone()
     except psycopg.ProgrammingError:
         return True
     except psycopg.OperationalError as error:
