@@ -13,7 +13,8 @@ A write that fails is repeated: the rows wait in memory, up to a bound, and are 
 the end of the task, or by a later task of the same process.
 
 Journals lie in the folder itself, or in the temporary folder of the machine if the receipts go to an object
-store, which cannot append: then the receipts of the last minute are lost with the machine.
+store, which cannot append: then the receipts of the last minute are lost with the machine. There they have a
+folder of their own, with a name that nobody can foresee; later processes of its user find it by its prefix.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs, ipc
 
+from chronoline.runtime.private_files import (
+    make_private_folder,
+    open_private,
+    temporary_folders,
+)
 from chronoline.runtime.service import Closable
 
 logger = logging.getLogger(__name__)
@@ -114,7 +120,7 @@ class ReceiptJournal(Closable):
         self.opened_s = time.monotonic()
         name = f"{time.time_ns() // 1_000_000}-{uuid.uuid4().hex}"
         unlocked = folder / f"{_NEW}{name}"
-        self._file = unlocked.open("xb")
+        self._file = open_private(unlocked, "xb")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX)
             unlocked.rename(folder / f"{_JOURNAL}{name}")  # nobody finds it without its lock
@@ -141,15 +147,26 @@ class _ReceiptFolder(NamedTuple):
     system: fs.FileSystem
     folder: str
     journals: Path
+    """Where this process writes its journals."""
+    prefix: str
+    """Of the names of temporary folders with journals; empty if they lie in the folder itself."""
 
     @classmethod
     def open(cls, url: str) -> Self:
         system, folder = fs.FileSystem.from_uri(url)
         digest = hashlib.sha256(url.encode()).hexdigest()[:16]
-        own = Path(tempfile.gettempdir()) / f"chronoline-receipts-{digest}"
-        journals = Path(folder) if system.type_name == "local" else own
-        journals.mkdir(parents=True, exist_ok=True)
-        return cls(system, folder, journals)
+        if system.type_name == "local":
+            journals = Path(folder)
+            make_private_folder(journals)
+            return cls(system, folder, journals, "")
+        prefix = f"chronoline-receipts-{digest}"
+        found = temporary_folders(prefix)
+        own = found[0] if found else Path(tempfile.mkdtemp(prefix=f"{prefix}-"))
+        return cls(system, folder, own, prefix)
+
+    def journal_folders(self) -> list[Path]:
+        """All folders with journals: two processes may have made one each at the same moment."""
+        return temporary_folders(self.prefix) if self.prefix else [self.journals]
 
     @property
     def renames(self) -> bool:
@@ -252,13 +269,17 @@ class Receipts(Closable):
 
     def collect(self, after_s: float = COLLECT_AFTER_S) -> None:
         """Makes Parquet files of the journals that nobody writes, if the oldest is `after_s` old."""
-        with _locked(self._place.journals / ".collector", "ab") as collector:
+        for folder in self._place.journal_folders():
+            self._collect_in(folder, after_s)
+
+    def _collect_in(self, folder: Path, after_s: float) -> None:
+        with _locked(folder / ".collector", "ab") as collector:
             if collector is None:
                 return  # another process collects
-            paths = sorted(self._place.journals.glob(f"{_JOURNAL}*"))
+            paths = sorted(folder.glob(f"{_JOURNAL}*"))
             if not paths or time.time() - _begun_s(paths[0].name) < after_s:
                 return
-            self._remove_orphans()
+            self._remove_orphans(folder)
             for first in range(0, len(paths), _MOST_JOURNALS):
                 self._collect_some(paths[first : first + _MOST_JOURNALS])
 
@@ -296,9 +317,9 @@ class Receipts(Closable):
                 writer.close()
         return writer is not None
 
-    def _remove_orphans(self) -> None:
+    def _remove_orphans(self, folder: Path) -> None:
         """Deletes files that killed processes did not complete."""
-        for path in self._place.journals.glob(f"{_NEW}*"):
+        for path in folder.glob(f"{_NEW}*"):
             if _is_orphan(path.name):
                 path.unlink(missing_ok=True)
         if not self._place.renames:
@@ -346,7 +367,7 @@ def _batches(journal: IO[bytes]) -> Iterator[pa.RecordBatch]:
 def _locked(path: Path, mode: str) -> Iterator[IO[bytes] | None]:
     """Opens a file under its lock; None if another process has the lock, or deleted the file."""
     try:
-        file = path.open(mode)
+        file = open_private(path, mode)
     except FileNotFoundError:
         yield None
         return

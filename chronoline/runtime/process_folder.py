@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
+from chronoline.runtime.private_files import is_own_folder, temporary_folders
 from chronoline.runtime.service import Closable
 
 _LOCK = ".lock"
@@ -29,6 +30,8 @@ class ProcessFolder(Closable):
         """Makes a new folder in it."""
         if not (self.path / _LOCK).exists():
             self.path.mkdir(mode=0o700, exist_ok=True)
+            if not is_own_folder(self.path):
+                raise PermissionError(f"{str(self.path)!r} was replaced by another user")
             self._lock.close()
             self._lock = self._hold()
         folder = self.path / name
@@ -48,12 +51,10 @@ class ProcessFolder(Closable):
 
 
 def _remove_orphans(prefix: str) -> None:
-    for path in Path(tempfile.gettempdir()).glob(f"{prefix}*/{_LOCK}"):
+    for folder in temporary_folders(prefix):
         try:
-            with path.open("r+b") as lock:  # NFS locks only what is open for writing
+            with (folder / _LOCK).open("r+b") as lock:  # NFS locks only what is open for writing
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path.parent, ignore_errors=True)
-        except (
-            OSError
-        ):  # its owner lives, another process removes it, or it belongs to another user
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:  # its owner lives, or another process removes it
             continue

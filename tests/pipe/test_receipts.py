@@ -9,14 +9,17 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 
 from chronoline.pipe import receipts
 from chronoline.pipe.receipts import Fired, Receipts, as_batch, receipts_url
@@ -254,3 +257,59 @@ def test_incomplete_files_of_killed_processes_are_deleted(tmp_path: Path) -> Non
     written.collect(0)
     hidden = {name for name in names(tmp_path) if name.startswith(".")}
     assert hidden == {f".new-{young}-x", f".receipts-{young}-x.parquet"}
+
+
+_ELSEWHERE = "s3://bucket/receipts"
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary folder of a process whose receipts go to a file system that is not local."""
+    bucket, own = tmp_path / "bucket", tmp_path / "temporary"
+    bucket.mkdir()
+    own.mkdir()
+    system = fs.SubTreeFileSystem(str(bucket), fs.LocalFileSystem())
+    found = SimpleNamespace(FileSystem=SimpleNamespace(from_uri=lambda _: (system, "")))
+    monkeypatch.setattr(receipts, "fs", found)
+    monkeypatch.setattr(tempfile, "tempdir", str(own))
+    return own
+
+
+def test_journals_of_an_object_store_are_in_a_private_folder(temporary: Path) -> None:
+    with Receipts(_ELSEWHERE) as receipts:
+        receipts.write(FIRED, "node")
+        (folder,) = temporary.iterdir()
+        (journal,) = folder.glob(".journal-*")
+        assert (_mode(folder), _mode(journal)) == (0o700, 0o600)
+
+
+def test_foreseen_folder_in_the_temporary_folder_is_not_used(temporary: Path) -> None:
+    with Receipts(_ELSEWHERE) as before:
+        before.write(FIRED, "node")
+    (known,) = temporary.iterdir()
+    prefix = known.name.rpartition("-")[0]
+    shutil.rmtree(known)
+    elsewhere = temporary.parent / "elsewhere"
+    elsewhere.mkdir()
+    (temporary / prefix).symlink_to(elsewhere)
+    open_to_all = temporary / f"{prefix}-0"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    with Receipts(_ELSEWHERE) as receipts:
+        receipts.write(FIRED, "node")
+        assert not any(elsewhere.iterdir())
+        assert not any(open_to_all.iterdir())
+
+
+def test_journals_in_all_own_folders_are_collected(temporary: Path) -> None:
+    first = Receipts(_ELSEWHERE)
+    first.write(FIRED, "node")
+    (known,) = temporary.iterdir()
+    other = known.with_name(f"{known.name}-other")  # made at the same moment by another process
+    shutil.copytree(known, other)
+    first.close(after_s=0)
+    assert list(temporary.glob("*/.journal-*")) == []
+
+
+def _mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777

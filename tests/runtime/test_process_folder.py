@@ -68,3 +68,15 @@ def test_folder_that_a_cleaner_removed_is_made_anew() -> None:
             assert mine.subfolder("3").is_dir()  # it has an owner
             assert (mine.path / "2").is_dir()
     assert not mine.path.exists()
+
+
+def test_folder_that_another_user_has_replaced_is_not_used(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with ProcessFolder("test-pipe-") as folder:
+        shutil.rmtree(folder.path)
+        folder.path.symlink_to(elsewhere)
+        with pytest.raises(PermissionError):
+            folder.subfolder("1")
+        folder.path.unlink()
+    assert not any(elsewhere.iterdir())
