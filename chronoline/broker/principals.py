@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,14 @@ class Principal:
         if not self.may(kind, topic, name):
             others = name is not None and self.rights.allows(kind, topic)
             raise self.forbidden(_right(kind, topic, name), _OTHER_NAME[kind] if others else "")
+
+    def check_one_of(self, kinds: Sequence[RightKind], topic: str | None = None) -> None:
+        """Raises `Forbidden` without a right of one of these kinds, under any name; None is any topic at all.
+
+        The edges ask this before they read a request. Its names are checked when they are known.
+        """
+        if not any(self.may(kind, topic) for kind in kinds):
+            self.check(kinds[-1], topic)
 
     def check_touches(self, topic: str) -> None:
         """Raises `Forbidden` unless there is any right to this topic."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import HTTPException, RequestValidationError
@@ -19,7 +19,10 @@ from starlette.routing import BaseRoute, Match, Route
 
 from chronoline.broker.http.auth import OPEN_PATHS
 from chronoline.broker.http.problems import MEDIA_TYPE, Problem, problem_of
+from chronoline.broker.http.requests import decoded_segment, principal_of
 from chronoline.core.errors import ChronolineError, InvalidInput
+from chronoline.core.rights import RightKind
+from chronoline.runtime.json_bounds import check_json_bounds
 
 _SUMMARY = "Put a message on a timeline, get it back at its millisecond."
 _ABOUT = """Moments have a zone (RFC 3339) or are milliseconds since 1970, by the
@@ -30,6 +33,7 @@ _PARTS_OF_A_TOPIC = 3
 """v1, topics, and a name; longer paths are about its messages."""
 _OF_TOPICS = (["pause"], ["resume"])
 """The longer paths that are about the topic itself."""
+_MOST_PARAMETERS = 100
 _FASTAPI_SCHEMAS = ("HTTPValidationError", "ValidationError")
 
 # The problems that a route can answer, for its description.
@@ -65,6 +69,21 @@ def problems(*groups: Sequence[HTTPStatus]) -> dict[int | str, dict[str, Any]]:
 
 # Routers
 
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+
+def needs_one_of(*kinds: RightKind) -> Callable[[Endpoint], Endpoint]:
+    """The kinds of rights of which a client has one, or its body is not read.
+
+    They count for the topic in the path, if there is one. The endpoint checks the names in the request.
+    """
+
+    def mark(endpoint: Endpoint) -> Endpoint:
+        endpoint.needed_rights = kinds  # type: ignore[attr-defined]  # a function takes any attribute
+        return endpoint
+
+    return mark
+
 
 def new_router(tag: str, prefix: str = "/v1") -> APIRouter:
     """A router for one group of routes."""
@@ -84,15 +103,25 @@ class JsonRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         known = {each.alias for each in self.dependant.query_params}
+        has_body = self.body_field is not None
+        needed: tuple[RightKind, ...] = getattr(self.endpoint, "needed_rights", ())
+        if has_body and not needed:
+            raise TypeError(f"{self.name} reads a body: say who may send one, by needs_one_of")
 
         async def handle_json(request: Request) -> Response:
+            if has_body:
+                principal_of(request).check_one_of(needed, _topic_in(request))
+            if request.scope["query_string"].count(b"&") >= _MOST_PARAMETERS:
+                raise InvalidInput(
+                    f"a request has at most {_MOST_PARAMETERS} parameters in its query"
+                )
             unknown = request.query_params.keys() - known
             if unknown and self.path.startswith(_OF_PROGRAMS):
                 takes = ", ".join(sorted(known)) or "none"
                 raise InvalidInput(
                     f"{min(unknown)!r:.100} is no parameter of this request; it takes: {takes}"
                 )
-            if self.body_field is not None and not _says_json(request):
+            if has_body and not _says_json(request):
                 raise HTTPException(
                     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
                     "the body must be JSON, with Content-Type: application/json",
@@ -103,15 +132,35 @@ class JsonRoute(APIRoute):
 
 
 class _JsonRequest(Request):
-    """A request with strict JSON: no NaN, bounded digits and nesting, valid Unicode."""
+    """A request with strict JSON: no NaN, bounded values, digits and nesting, valid Unicode."""
+
+    _text = b""
+
+    async def body(self) -> bytes:
+        """The first byte, by which FastAPI knows that there is one. It would keep all until the answer."""
+        self._text = b"".join([chunk async for chunk in self.stream()])
+        return self._text[:1]
 
     async def json(self) -> Any:
+        text, self._text = self._text, b""
         try:
-            return from_json(await self.body(), allow_inf_nan=False)
+            check_json_bounds(text)
+            return from_json(text, allow_inf_nan=False)
+        except InvalidInput as error:
+            raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from None
         except ValueError as error:
             raise HTTPException(
                 HTTPStatus.BAD_REQUEST, f"the body is not valid JSON: {error}"
             ) from None
+
+
+def _topic_in(request: Request) -> str | None:
+    """The topic in the path. Raises `InvalidInput`."""
+    text = request.path_params.get("topic")
+    try:
+        return None if text is None else decoded_segment(text)
+    except ValueError as error:
+        raise InvalidInput(f"topic: {error}") from None
 
 
 def _says_json(request: Request) -> bool:

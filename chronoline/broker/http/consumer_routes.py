@@ -16,6 +16,7 @@ from chronoline.broker.http.app import (
     OF_A_CHANGE,
     OF_A_TOPIC,
     WITH_A_BODY,
+    needs_one_of,
     new_router,
     problems,
 )
@@ -219,6 +220,7 @@ class ConsumerRoutes:
             router.post(f"/topics/{{topic}}/{name}", responses=settling)(getattr(self, name))
         return router
 
+    @needs_one_of(RightKind.CONSUME)
     async def receive(
         self, principal: RequestPrincipal, topic: TopicName, request: ReceiveRequest
     ) -> Response:
@@ -248,6 +250,7 @@ class ConsumerRoutes:
             wait_s=wait_ms / 1000,
         )
 
+    @needs_one_of(RightKind.CONSUME)
     async def ack(
         self, principal: RequestPrincipal, topic: TopicName, request: AckRequest
     ) -> OutcomesResponse:
@@ -260,6 +263,7 @@ class ConsumerRoutes:
             topic, request, LeaseRef, request.leases, change, principal=principal
         )
 
+    @needs_one_of(RightKind.CONSUME)
     async def extend(
         self, principal: RequestPrincipal, topic: TopicName, request: ExtendRequest
     ) -> OutcomesResponse:
@@ -280,12 +284,14 @@ class ConsumerRoutes:
             moment="until",
         )
 
+    @needs_one_of(RightKind.CONSUME)
     async def release(
         self, principal: RequestPrincipal, topic: TopicName, request: GiveBackRequest
     ) -> OutcomesResponse:
         """Give messages back, "not now"; it is no failed attempt."""
         return await self._give_back(principal, Operation.RELEASE, topic, request)
 
+    @needs_one_of(RightKind.CONSUME)
     async def retry(
         self, principal: RequestPrincipal, topic: TopicName, request: GiveBackRequest
     ) -> OutcomesResponse:
@@ -302,6 +308,7 @@ class ConsumerRoutes:
             topic, request, LeaseReturn, request.leases, change, principal=principal, moment="due"
         )
 
+    @needs_one_of(RightKind.CONSUME)
     async def bury(
         self, principal: RequestPrincipal, topic: TopicName, request: BuryRequest
     ) -> OutcomesResponse:

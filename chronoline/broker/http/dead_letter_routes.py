@@ -7,13 +7,14 @@ import binascii
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, SkipValidation
 
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.app import (
     OF_A_CHANGE,
     OF_A_TOPIC,
     WITH_A_BODY,
+    needs_one_of,
     new_router,
     problems,
 )
@@ -26,6 +27,7 @@ from chronoline.broker.http.requests import (
     RequestPrincipal,
     TopicName,
     at_most_one,
+    checked_ids,
 )
 from chronoline.broker.http.responses import (
     DeadLetterResponse,
@@ -41,6 +43,7 @@ from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import id_problem, time_problem
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After, DeadLetter
 from chronoline.core.permissions import Operation
+from chronoline.core.rights import RightKind
 from chronoline.runtime import audit
 
 _PAGE = 100
@@ -55,7 +58,7 @@ class RedriveRequest(DueFields):
         json_schema_extra={**at_most_one(*DUE_NAMES), "examples": [{"ids": ["u1"], "in": "1m"}]}
     )
 
-    ids: list[Id]
+    ids: list[SkipValidation[Id]]
     producer_group: ProducerGroup = Field(
         default=DEFAULT_PRODUCER_GROUP,
         description="The owner of the letters; administrators change those of any group.",
@@ -67,7 +70,7 @@ class DiscardRequest(RequestBody):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["u1"]}]})
 
-    ids: list[Id]
+    ids: list[SkipValidation[Id]]
     producer_group: ProducerGroup = Field(
         default=DEFAULT_PRODUCER_GROUP,
         description="The owner of the letters; administrators change those of any group.",
@@ -90,27 +93,31 @@ class DeadLetterRoutes:
             router.post(f"{place}/{name}", responses=changing)(getattr(self, name))
         return router
 
+    @needs_one_of(RightKind.ADMINISTER, RightKind.PRODUCE)
     async def redrive(
         self, principal: RequestPrincipal, topic: TopicName, request: RedriveRequest
     ) -> OutcomesResponse:
         """Put dead letters back on the timeline, with no attempts counted."""
+        group = letter_group(principal, topic, request.producer_group)
         check_batch(len(request.ids), self._parts.limits)
         due = After(0) if request.time is None else request.time
-        group = letter_group(principal, topic, request.producer_group)
-        changes = letter_changes(Operation.REDRIVE, request.ids, due, producer_group=group)
+        ids = await checked_ids(request.ids)
+        changes = letter_changes(Operation.REDRIVE, ids, due, producer_group=group)
         outcomes = await self._topics.on(
             topic, lambda found: self._parts.carrier.change(found.uid, changes)
         )
         audit.note_outcomes(outcomes)
         return await outcomes_response(outcomes, "due")
 
+    @needs_one_of(RightKind.ADMINISTER, RightKind.PRODUCE)
     async def discard(
         self, principal: RequestPrincipal, topic: TopicName, request: DiscardRequest
     ) -> OutcomesResponse:
         """Delete dead letters."""
-        check_batch(len(request.ids), self._parts.limits)
         group = letter_group(principal, topic, request.producer_group)
-        changes = letter_changes(Operation.DISCARD, request.ids, producer_group=group)
+        check_batch(len(request.ids), self._parts.limits)
+        ids = await checked_ids(request.ids)
+        changes = letter_changes(Operation.DISCARD, ids, producer_group=group)
         outcomes = await self._topics.on(
             topic, lambda found: self._parts.carrier.change(found.uid, changes)
         )

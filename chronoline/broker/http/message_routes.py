@@ -18,6 +18,7 @@ from chronoline.broker.http.app import (
     OF_A_TOPIC,
     OF_ONE_MESSAGE,
     WITH_A_BODY,
+    needs_one_of,
     new_router,
     problems,
 )
@@ -40,6 +41,7 @@ from chronoline.broker.http.requests import (
     TopicName,
     at_most_one,
     checked,
+    checked_ids,
     exactly_one,
     in_slices,
 )
@@ -245,7 +247,7 @@ class RescheduleBatchRequest(RescheduleRequest):
         json_schema_extra={**_RESCHEDULE_RULES, "examples": [{"ids": ["u1", "u2"], "in": "10m"}]}
     )
 
-    ids: list[Id]
+    ids: list[SkipValidation[Id]]
 
 
 class CancelBatchRequest(RequestBody):
@@ -253,7 +255,7 @@ class CancelBatchRequest(RequestBody):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["u1", "u2"]}]})
 
-    ids: list[Id]
+    ids: list[SkipValidation[Id]]
     producer_group: ProducerGroup = DEFAULT_PRODUCER_GROUP
     again: bool = Field(
         default=False,
@@ -297,6 +299,7 @@ class MessageRoutes:
         router.get(f"{topic}/forecast", responses=of_topic)(self.forecast)
         return router
 
+    @needs_one_of(RightKind.PRODUCE)
     async def create_message(
         self,
         principal: RequestPrincipal,
@@ -317,6 +320,7 @@ class MessageRoutes:
         )
         return OutcomeResponse.of(outcome, due=outcome.at or message.due)
 
+    @needs_one_of(RightKind.PRODUCE)
     async def create_messages(
         self,
         principal: RequestPrincipal,
@@ -342,6 +346,7 @@ class MessageRoutes:
             lambda found: self._parts.carrier.create(found.uid, messages, replace=replace),
         )
 
+    @needs_one_of(RightKind.PRODUCE)
     async def reschedule_message(
         self,
         principal: RequestPrincipal,
@@ -354,13 +359,14 @@ class MessageRoutes:
         outcome = only_outcome(await self._change(topic, request.to_changes([id])))
         return OutcomeResponse.of(outcome, due=outcome.at)
 
+    @needs_one_of(RightKind.PRODUCE)
     async def reschedule_messages(
         self, principal: RequestPrincipal, topic: TopicName, request: RescheduleBatchRequest
     ) -> OutcomesResponse:
         """Move messages of the own producer group to one due, each with an outcome of its own."""
-        check_batch(len(request.ids), self._parts.limits)
         principal.check(RightKind.PRODUCE, topic, request.producer_group)
-        changes = request.to_changes(request.ids)
+        check_batch(len(request.ids), self._parts.limits)
+        changes = request.to_changes(await checked_ids(request.ids))
         return await outcomes_response(await self._change(topic, changes), "due")
 
     async def cancel_message(
@@ -375,14 +381,16 @@ class MessageRoutes:
         change = Change(Operation.CANCEL, id, producer_group)
         return OutcomeResponse.of(only_outcome(await self._change(topic, [change])))
 
+    @needs_one_of(RightKind.PRODUCE)
     async def cancel_messages(
         self, principal: RequestPrincipal, topic: TopicName, request: CancelBatchRequest
     ) -> OutcomesResponse:
         """Cancel messages of the own producer group, each with an outcome of its own."""
-        check_batch(len(request.ids), self._parts.limits)
         group = request.producer_group
         principal.check(RightKind.PRODUCE, topic, group)
-        changes = [Change(Operation.CANCEL, each, group) for each in request.ids]
+        check_batch(len(request.ids), self._parts.limits)
+        ids = await checked_ids(request.ids)
+        changes = [Change(Operation.CANCEL, each, group) for each in ids]
         return await outcomes_response(await self._change(topic, changes, again=request.again))
 
     async def _change(

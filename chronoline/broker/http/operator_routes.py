@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field, model_validator
@@ -14,6 +14,7 @@ from chronoline.broker.http.app import (
     OF_A_TOPIC,
     OF_ONE_MESSAGE,
     WITH_A_BODY,
+    needs_one_of,
     new_router,
     problems,
 )
@@ -44,6 +45,7 @@ from chronoline.core.limits import MAX_ID_BYTES, MAX_NAME_BYTES
 from chronoline.core.message import Message
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import Operation
+from chronoline.core.rights import RightKind
 from chronoline.core.topic import Topic
 from chronoline.runtime.timestamps import parse_when_ms
 from chronoline.stores.browse import Found, browse
@@ -87,7 +89,7 @@ class FilterFields(RequestBody):
     start_ms: Milliseconds | None = None
     end: MomentMs | None = Field(default=None, description="The position before which they lie.")
     end_ms: Milliseconds | None = None
-    statuses: tuple[Status, ...] = ()
+    statuses: Annotated[tuple[Status, ...], Field(max_length=len(get_args(Status)))] = ()
     reason: str = Field(default="", description="Why dead letters died.")
 
     @model_validator(mode="after")
@@ -204,6 +206,7 @@ class OperatorRoutes:
             raise Refused([Outcome(id=id, refusal=Refusal.NOT_FOUND)])
         return MessageStateResponse.of(found[0], now_ms)
 
+    @needs_one_of(RightKind.ADMINISTER, RightKind.PRODUCE)
     async def change_matching(
         self, principal: RequestPrincipal, topic: TopicName, request: ChangeMatchingRequest
     ) -> ChangedBatchResponse:

@@ -19,6 +19,8 @@ from chronoline.wire.codes import FailureKind, failure_of
 MEDIA_TYPE = "application/problem+json"
 _SHOWN = 5
 """The most faults of one request that an answer names."""
+_SHOWN_CHARACTERS = 100
+"""The most of a field's name: the client has chosen it."""
 
 STATUS_OF_CODE: Mapping[str, HTTPStatus] = {
     "invalid_input": HTTPStatus.BAD_REQUEST,
@@ -196,7 +198,7 @@ def _faults_in_words(faults: Sequence[Mapping[str, Any]]) -> str:
 def _in_words(fault: Mapping[str, Any]) -> str:
     """The place of a fault and its kind; never the value, which can be long or a secret."""
     place, *inside = fault["loc"]
-    where = ".".join(str(each) for each in inside) or f"the {place}"
+    where = ".".join(str(each)[:_SHOWN_CHARACTERS] for each in inside) or f"the {place}"
     match fault["type"]:
         case "missing":
             return f"{where} is missing"

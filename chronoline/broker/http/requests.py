@@ -23,6 +23,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    TypeAdapter,
     ValidationError,
     WithJsonSchema,
     model_validator,
@@ -51,6 +52,9 @@ from chronoline.runtime.traces import TRACEPARENT, TRACESTATE, TraceContext, che
 _PAIR = 2
 _SLICE = 100
 """Items between two turns of the event loop: a millisecond or two."""
+_MOST_TIME_CHARACTERS = 100
+_SHOWN_FIELDS = 5
+_SHOWN_CHARACTERS = 100
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -122,6 +126,13 @@ def _text(value: object) -> str:
     return value
 
 
+def _time_text(value: object) -> str:
+    text = _text(value)
+    if len(text) > _MOST_TIME_CHARACTERS:
+        raise ValueError(f"has {len(text)} characters, which is no time")
+    return text
+
+
 def _json_kind(value: object) -> str:
     kinds = {dict: "an object", list: "a list", bool: "true or false", str: "text"}
     return "null" if value is None else kinds.get(type(value), "a number")
@@ -153,6 +164,8 @@ def _headers(value: object) -> tuple[Header, ...]:
         pairs = value
     else:
         raise ValueError(f"must be a list of pairs, or an object, not {_json_kind(value)}")
+    if len(pairs) > MAX_HEADERS:
+        raise ValueError(f"{len(pairs)} headers; at most {MAX_HEADERS} are allowed")
     return tuple(_header(each) for each in pairs)
 
 
@@ -215,12 +228,12 @@ Headers = Annotated[
 ]
 DurationMs = Annotated[
     int,
-    BeforeValidator(lambda value: parse_duration_ms(_text(value), "the duration")),
+    BeforeValidator(lambda value: parse_duration_ms(_time_text(value), "the duration")),
     WithJsonSchema(_DURATION_SCHEMA),
 ]
 MomentMs = Annotated[
     int,
-    BeforeValidator(lambda value: parse_moment_ms(_text(value), "the moment")),
+    BeforeValidator(lambda value: parse_moment_ms(_time_text(value), "the moment")),
     WithJsonSchema(_MOMENT_SCHEMA),
 ]
 Whole = Annotated[int, BeforeValidator(_whole)]
@@ -245,6 +258,7 @@ ConsumerName = Annotated[
 ]
 RackName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_BYTES), _checked_name("rack")]
 Id = Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES), AfterValidator(_checked_id)]
+_ID = TypeAdapter(Id, config=ConfigDict(strict=True))
 Reason = Annotated[str, Field(max_length=MAX_REASON_CHARACTERS), AfterValidator(_checked_reason)]
 IfExists = Annotated[
     Literal["refuse", "replace"],
@@ -272,9 +286,21 @@ def exactly_one(*names: str) -> dict[str, Any]:
 
 
 class RequestBody(BaseModel):
-    """The base of all request schemas."""
+    """The base of all request schemas. A fault of each field is reported, and unknown fields in one."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_number(cls, given: object) -> object:
+        """An object of many fields has one fault, and not one for each of them."""
+        if isinstance(given, dict) and len(given) > len(cls.model_fields):
+            known = {field.alias or name for name, field in cls.model_fields.items()}
+            unknown = [name[:_SHOWN_CHARACTERS] for name in given if name not in known]
+            more = len(unknown) - _SHOWN_FIELDS
+            words = ", ".join(map(repr, unknown[:_SHOWN_FIELDS]))
+            raise ValueError(f"unknown fields: {words}" + (f" and {more} more" if more > 0 else ""))
+        return given
 
     def _check_at_most_one(self, *names: str) -> None:
         given = {
@@ -373,11 +399,22 @@ async def in_slices(items: Iterable[Item], work: Callable[[Item], Result]) -> li
 
 
 async def checked(schema: type[Schema], items: Sequence[Any], name: str) -> list[Schema]:
-    """Validates the items of a list in a request, in slices. Raises `RequestValidationError`."""
+    """Validates the items of a list in a request, in slices. Raises `RequestValidationError` for the first
+    one with faults."""
+    return await _checked(schema.model_validate, items, name)
 
-    def check(place: int) -> Schema:
+
+async def checked_ids(items: Sequence[Any]) -> list[str]:
+    """Validates the ids of a request, as `checked`."""
+    return await _checked(_ID.validate_python, items, "ids")
+
+
+async def _checked(
+    validate: Callable[[Any], Result], items: Sequence[Any], name: str
+) -> list[Result]:
+    def check(place: int) -> Result:
         try:
-            return schema.model_validate(items[place])
+            return validate(items[place])
         except ValidationError as error:
             faults = error.errors(include_url=False, include_input=False)
             for fault in faults:

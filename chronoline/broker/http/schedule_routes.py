@@ -14,6 +14,7 @@ from chronoline.broker.http.app import (
     OF_A_CHANGE,
     OF_A_TOPIC,
     WITH_A_BODY,
+    needs_one_of,
     new_router,
     problems,
 )
@@ -41,6 +42,7 @@ from chronoline.broker.schedules import MOST_LISTED, MOST_TIMES, ShownSchedule
 from chronoline.broker.topics import TopicsByName
 from chronoline.core.limits import MAX_NAME_BYTES
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP
+from chronoline.core.rights import RightKind
 from chronoline.core.schedule import (
     MIN_INTERVAL_MS,
     CatchUpRule,
@@ -300,6 +302,7 @@ class ScheduleRoutes:
             next=found[-1].schedule.name if len(found) == limit else None,
         )
 
+    @needs_one_of(RightKind.ADMINISTER, RightKind.PRODUCE)
     async def create_schedule(
         self, principal: RequestPrincipal, request: CreateScheduleRequest
     ) -> ScheduleResponse:

@@ -15,6 +15,7 @@ from chronoline.broker.http.app import (
     OF_A_CHANGE,
     OF_A_TOPIC,
     WITH_A_BODY,
+    needs_one_of,
     new_router,
     problems,
 )
@@ -131,6 +132,7 @@ class TopicRoutes:
         router.delete(one, responses=problems(OF_A_TOPIC, OF_A_CHANGE))(self.drop_topic)
         return router
 
+    @needs_one_of(RightKind.ADMINISTER)
     async def create_topic(
         self, principal: RequestPrincipal, request: CreateTopicRequest, response: Response
     ) -> TopicResponse:
@@ -150,6 +152,7 @@ class TopicRoutes:
         with self._command("get_topic"):
             return TopicResponse.of(await self._topics.find(topic))
 
+    @needs_one_of(RightKind.ADMINISTER)
     async def change_topic(
         self, principal: RequestPrincipal, topic: TopicName, request: ChangeTopicRequest
     ) -> TopicResponse:
@@ -165,6 +168,7 @@ class TopicRoutes:
             )
         return TopicResponse.of(changed)
 
+    @needs_one_of(RightKind.ADMINISTER)
     async def pause_topic(
         self, principal: RequestPrincipal, topic: TopicName, request: PauseRequest
     ) -> TopicResponse:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation, WithJsonSchema
 
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.app import (
     OF_A_CHANGE,
     OF_A_TOPIC,
     WITH_A_BODY,
+    needs_one_of,
     new_router,
     problems,
 )
@@ -26,6 +27,7 @@ from chronoline.broker.http.requests import (
     RequestPrincipal,
     TopicName,
     Whole,
+    checked,
     in_slices,
 )
 from chronoline.broker.http.responses import OutcomesResponse, ShownHeaders, outcomes_response
@@ -139,7 +141,7 @@ class ImportRequest(RequestBody):
         }
     )
 
-    messages: list[SavedMessageFields]
+    messages: list[SkipValidation[SavedMessageFields]]
 
 
 class TransferRoutes:
@@ -194,13 +196,15 @@ class TransferRoutes:
             next=None if more is None else more.to_text(),
         )
 
+    @needs_one_of(RightKind.ADMINISTER)
     async def import_(
         self, principal: RequestPrincipal, topic: TopicName, request: ImportRequest
     ) -> OutcomesResponse:
         """Create messages and dead letters as an export has them. Existing ids are kept as they are."""
-        check_batch(len(request.messages), self._parts.limits)
         principal.check(RightKind.ADMINISTER, topic)
-        saved = [each.to_saved() for each in request.messages]
+        check_batch(len(request.messages), self._parts.limits)
+        items = await checked(SavedMessageFields, request.messages, "messages")
+        saved = await in_slices(items, SavedMessageFields.to_saved)
 
         async def restore(known: Topic) -> list[Outcome]:
             return await self._parts.carrier.restore(known.uid, saved)
