@@ -13,6 +13,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # The interpreter's own pip, working on the environment: that spares the machine ensurepip.
 PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check --quiet
 UV := $(BIN)/uv --quiet
+# The handbook has an environment of its own: a reader's .venv stays as it is.
+SITE := build/site-env
 FROM_LOCK := install --require-hashes -r requirements.lock
 # Without isolation both distributions are built by the locked backend.
 PROJECT := install --no-deps --no-build-isolation --editable . --editable bench
@@ -78,8 +80,8 @@ torture: setup ## Break processes at work and judge the history (SCENES=brokers 
 bench: setup ## Measure beside the raw engine (BENCH=store)
 	@$(BIN)/chronoline bench $(BENCH)
 
-site: setup ## Build the handbook into build/site
-	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/python -m mkdocs build --strict
+site: $(SITE)/.ready ## Build the handbook into build/site
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(SITE)/bin/python -m mkdocs build --strict
 	@echo "== open build/site/index.html; with the search: python3 -m http.server --directory build/site --bind 127.0.0.1 8000"
 
 reference: setup ## Make docs/reference from the code
@@ -89,6 +91,15 @@ lock: setup ## Resolve the newest dependencies into requirements.lock
 	$(UV) pip compile pyproject.toml bench/pyproject.toml --all-extras --group dev \
 		--no-emit-package chronoline --universal --python-version 3.11 --upgrade \
 		--generate-hashes --custom-compile-command "make lock" --output-file requirements.lock
+	$(UV) pip compile --group pyproject.toml:site --constraint requirements.lock \
+		--universal --python-version 3.11 --generate-hashes \
+		--custom-compile-command "make lock" --output-file requirements-site.lock
+
+$(SITE)/.ready: requirements-site.lock
+	@$(PYTHON) -m venv --clear --without-pip $(SITE)
+	@$(PYTHON) -m pip --python $(SITE)/bin/python --disable-pip-version-check --quiet \
+		install --require-hashes -r requirements-site.lock
+	@touch $@
 
 proto: setup ## Make the wire's Python from its .proto, and the blocking client from the asynchronous one
 	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. chronoline/wire/v1/chronoline.proto

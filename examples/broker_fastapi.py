@@ -8,6 +8,7 @@ Start a broker first: `chronoline up`. Another one is named by CHRONOLINE_ADDRES
     curl -X DELETE localhost:8000/reminders/tea
 """
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
@@ -17,6 +18,8 @@ from fastapi.responses import JSONResponse
 from pydantic import AwareDatetime, BaseModel
 
 from chronoline import AsyncClient, BrokerUnavailable, OutcomeUnknown, Refused
+
+logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -61,12 +64,15 @@ async def cancel(name: str, client: Client) -> None:
 @app.exception_handler(Refused)
 async def refused(_: Request, error: Refused) -> JSONResponse:
     # Nothing has this id, or it is gone already. The others are conflicts, such as a lease.
-    gone = {outcome.refusal for outcome in error.outcomes} <= {"not_found", "deleted"}
-    return JSONResponse({"detail": str(error)}, 404 if gone else 409)
+    if {outcome.refusal for outcome in error.outcomes} <= {"not_found", "deleted"}:
+        return JSONResponse({"detail": "there is no such reminder"}, 404)
+    return JSONResponse({"detail": "the reminder is on its way already"}, 409)
 
 
 @app.exception_handler(BrokerUnavailable)
 @app.exception_handler(OutcomeUnknown)
 async def unavailable(_: Request, error: Exception) -> JSONResponse:
-    # Nothing was changed, or the outcome is unknown: both requests may be repeated.
-    return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
+    # Nothing was changed, or the outcome is unknown: both requests may be repeated. The reason is for those
+    # who run this service, not for its clients.
+    logger.error("the broker did not answer: %s", error)
+    return JSONResponse({"detail": "try again in a moment"}, 503, {"Retry-After": "1"})

@@ -61,6 +61,10 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         place = posixpath.relpath(page_of(target), here or ".")
         return f"{found[1]}{place}{'#' + anchor if anchor else ''}"
 
+    if page.file.src_uri.startswith(f"{SHOWN}/"):
+        page.meta["search"] = {
+            "exclude": True
+        }  # the search finds pages, not the sources behind them
     return outside_code(markdown, lambda text: LINK.sub(point, text))
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from chronoline.client.tls import Tls as ClientTls
     from chronoline.wire.v1 import chronoline_pb2 as pb
 
+ADDRESS_VARIABLE = "CHRONOLINE_ADDRESS"
 _PANEL = "The broker"
 _EXAMPLE = "127.0.0.1:7400"
 _PATIENCE_S = 30.0
@@ -34,7 +35,7 @@ Address = Annotated[
     str | None,
     address_option(
         _EXAMPLE,
-        variable="CHRONOLINE_ADDRESS",
+        variable=ADDRESS_VARIABLE,
         panel=_PANEL,
         several=", or those of several, with commas between them",
     ),

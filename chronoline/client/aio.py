@@ -593,7 +593,7 @@ class AsyncClient:
         return MessagePage.from_wire(found)
 
     async def state(self, topic: str, id: str) -> MessageState | None:
-        """The state of a message: waiting, leased, delivered, cancelled or dead.
+        """The state of a message, on its timeline or after it: see `MessageState.state`.
 
         None if nothing is known of it, or not any more: what was deleted is kept for the topic's `dedupe`.
         """

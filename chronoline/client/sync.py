@@ -486,7 +486,7 @@ class Client(Closable):
         return self._run(self._inner.list_messages(topic, where, limit=limit, after=after))
 
     def state(self, topic: str, id: str) -> MessageState | None:
-        """The state of a message: waiting, leased, delivered, cancelled or dead.
+        """The state of a message, on its timeline or after it: see `MessageState.state`.
 
         None if nothing is known of it, or not any more: what was deleted is kept for the topic's `dedupe`.
         """

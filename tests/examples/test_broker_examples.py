@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import importlib.util
 import re
 import signal
@@ -15,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from chronoline.core.errors import MissingExtra
+from chronoline.core.errors import BrokerUnavailable, MissingExtra
 from chronoline.stores.memory import MemoryStore
 from chronoline.testing import assert_not_scheduled, assert_scheduled, scheduled
 from tests.conftest import miss
@@ -134,6 +136,27 @@ def test_fastapi_app_schedules_messages(chronoline_store: MemoryStore) -> None:
         assert client.delete("/reminders/tea").status_code == 204
         assert client.delete("/reminders/never-was").status_code == 404
         assert_not_scheduled(chronoline_store, "web-reminders")
+
+
+def test_fastapi_app_keeps_the_reasons_of_errors_to_itself(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Away:
+        async def cancel(self, *_: object) -> None:
+            raise BrokerUnavailable("no broker at 127.0.0.1:7400; start one: chronoline up")
+
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    app = importlib.import_module("broker_fastapi").app
+    app.state.client = Away()
+
+    async def delete() -> httpx.Response:
+        transport = httpx.ASGITransport(app)  # without the app's start
+        async with httpx.AsyncClient(transport=transport, base_url="http://app") as client:
+            return await client.delete("/reminders/tea")
+
+    answer = asyncio.run(delete())
+    assert (answer.status_code, answer.json()) == (503, {"detail": "try again in a moment"})
+    assert "start one: chronoline up" in caplog.text
 
 
 def test_django_hook_sends_after_the_commit(tmp_path: Path) -> None:

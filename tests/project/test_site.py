@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -64,6 +65,22 @@ def test_linked_files_of_the_repository_are_pages(site: Path) -> None:
     shown = (site / "files" / "examples" / "broker_reminders.py.html").read_text("utf-8")
     assert "remind_me" in shown
     assert "files/examples/broker_reminders.py.html" in (site / "sdk.html").read_text("utf-8")
+
+
+def test_search_finds_pages_and_not_sources(site: Path) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text("utf-8"))
+    places = {entry["location"] for entry in index["docs"]}
+    assert any(place.startswith("sdk.html") for place in places)
+    assert [place for place in places if place.startswith("files/")] == []
+
+
+def test_site_is_built_with_versions_of_the_lock() -> None:
+    of_site, of_all = (
+        set(re.findall(r"^[a-z0-9-]+==\S+", (ROOT / name).read_text("utf-8"), re.M))
+        for name in ("requirements-site.lock", "requirements.lock")
+    )
+    assert any(pin.startswith("mkdocs-material==") for pin in of_site)
+    assert of_site <= of_all, "make lock"
 
 
 def test_broken_link_broken_anchor_and_forgotten_page_fail_the_build(tmp_path: Path) -> None:

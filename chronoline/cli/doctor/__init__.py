@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from chronoline.cli.broker import (
+    ADDRESS_VARIABLE,
     Authority,
     Broker,
     Certificate,
@@ -21,8 +23,8 @@ from chronoline.cli.broker import (
     TokenFile,
     broker_of,
 )
-from chronoline.cli.doctor.checks import CHECK_S, Check, Diagnosis, run_checks
-from chronoline.cli.doctor.machine import machine_checks
+from chronoline.cli.doctor.checks import CHECK_S, Check, Diagnosis, ok, run_checks
+from chronoline.cli.doctor.machine import has_extra, machine_checks
 from chronoline.cli.options import (
     AsJson,
     Config,
@@ -34,6 +36,10 @@ from chronoline.core.errors import ChronolineError
 
 _PANEL = "The broker"
 _EXAMPLE = "127.0.0.1:7400"
+_CLIENT_ALONE = ok(
+    "the SDK and the command alone are installed; to look at a broker: chronoline doctor --address HOST:7400;"
+    " to run a node here: pip install 'chronoline[server]'"
+)
 _SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
 
 PipeConfig = Annotated[
@@ -90,13 +96,17 @@ def doctor(  # noqa: PLR0913 - the options of a command
 
     Without options it looks at the node that `chronoline up` would run here,
     with the same file and environment: its settings, clock, disk, store,
-    etcd, certificates, tokens and addresses. With --pipe it looks at a pipe:
+    etcd, certificates, tokens and addresses. Where only the client is
+    installed it asks the broker that CHRONOLINE_ADDRESS names. With --pipe it looks at a pipe:
     store, topics, Kafka, Java, Spark. With --address it asks a running
     broker. Nothing is changed: no tables are made or migrated.
 
     If there is a problem, the exit code is 1; warnings leave it at 0.
     """
     of_node = any(each is not None for each in (config, data, store)) or bool(setting)
+    names_nothing = not of_node and pipe is None and address is None
+    if names_nothing and not has_extra("server"):
+        address = os.environ.get(ADDRESS_VARIABLE)
     checks = [*machine_checks()]
     if address is not None:
         broker = broker_of(
@@ -109,8 +119,10 @@ def doctor(  # noqa: PLR0913 - the options of a command
             insecure=insecure,
         )
         checks += _loaded("broker", lambda: _of_broker(broker))
-    if of_node or (pipe is None and address is None):
+    if of_node or (names_nothing and has_extra("server")):
         checks += _loaded("settings", lambda: _of_node(config, data, store, setting))
+    elif names_nothing and address is None:
+        checks.append(Check("node", lambda: _CLIENT_ALONE))
     if pipe is not None:
         checks += _loaded("pipe", lambda: _of_pipe(pipe))
     findings = run_checks(checks, timeout)

@@ -83,8 +83,12 @@ def check_installation() -> Diagnosis:
             f"{words} is imported from {Path(chronoline.__file__).parent}, and pip installed {installed}",
             "remove one of the two, or fix PYTHONPATH",
         )
-    extras = [name for name, modules in _PARTS.items() if not _missing(modules.split())]
+    extras = [name for name in _PARTS if has_extra(name)]
     return ok(f"{words}, extras: {', '.join(extras) or 'none'}")
+
+
+def has_extra(name: str) -> bool:
+    return not _missing(_PARTS[name].split())
 
 
 def check_extra(extra: str, why: str) -> Diagnosis:

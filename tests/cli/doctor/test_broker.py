@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,21 @@ def test_broker_that_is_ready(doctor: Doctor, address: str) -> None:
     assert address in found["broker"]["words"]
     assert VERSION in found["broker"]["words"]
     assert "store" not in found  # the node's own settings were not asked for
+
+
+def test_machine_with_the_client_alone_has_no_problem(
+    doctor: Doctor, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    monkeypatch.delenv("CHRONOLINE_ADDRESS", raising=False)
+    found = doctor()
+    assert found["node"]["state"] == "ok"
+    assert "--address" in found["node"]["words"]
+    assert doctor("--config", "node.toml")["settings"]["state"] == "problem"
+    monkeypatch.setenv("CHRONOLINE_ADDRESS", address)
+    found = doctor()
+    assert "node" not in found
+    assert address in found["broker"]["words"]
 
 
 def test_broker_that_is_away(doctor: Doctor) -> None:
