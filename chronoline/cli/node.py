@@ -34,6 +34,8 @@ _IN_THE_FOLDER = default("SQLite in the folder")
 _OF_A_BROKER = default(",".join(BROKER_ROLES))
 _ALONE = default("embedded:, a broker alone")
 _TEXT = default("text")
+_MADE = default("another one for each run")
+_AS_GRPC = default("that of --grpc")
 
 
 class LogFormat(StrEnum):
@@ -88,6 +90,18 @@ CoordinationUrl = Annotated[
         help=f"Where the brokers of a cluster meet: etcd://host:2379,…/prefix. {_ALONE}",
     ),
 ]
+Name = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help=f"The broker's name in its cluster. {_MADE}"),
+]
+Rack = Annotated[
+    str | None,
+    typer.Option(metavar="RACK", help="Where the broker runs: a rack, a zone, a machine."),
+]
+Advertise = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help=f"The address of its gRPC for clients. {_AS_GRPC}"),
+]
 TlsCertificate = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="TLS: the certificate and its chain, in PEM."),
@@ -129,6 +143,9 @@ def load(  # noqa: PLR0913 - the options of a command
     timers: Timers = None,
     roles: Roles = None,
     coordination: CoordinationUrl = None,
+    name: Name = None,
+    rack: Rack = None,
+    advertise: Advertise = None,
     tls_certificate: TlsCertificate = None,
     tls_key: TlsKey = None,
     insecure: Insecure = False,
@@ -144,6 +161,9 @@ def load(  # noqa: PLR0913 - the options of a command
         "timers": timers,
         "roles": roles,
         "coordination": coordination,
+        "name": name,
+        "rack": rack,
+        "advertise": advertise,
         "tls_certificate": tls_certificate,
         "tls_key": tls_key,
         "insecure": insecure or None,

@@ -1,7 +1,8 @@
 """Membership: the brokers of a cluster and their consumers, as entries under each broker's session.
 
-A broker writes three kinds of entries, and nobody else writes them:
+A broker writes four kinds of entries, and nobody else writes them:
 
+- `names/NAME`: the process that has the name. Of two brokers with one name the later writes nothing.
 - `brokers/NAME`: address, roles, rack, load.
 - `clocks/NAME`: a stamp of its clock, apart from the rest because it is written often.
 - `members/consumers/TOPIC UID/BROKER/CONSUMER`: a consumer that is subscribed at this broker. A name that
@@ -25,6 +26,7 @@ from chronoline.coordination.contract import (
     SHORTEST_TTL_MS,
     Absent,
     BrokerSession,
+    Condition,
     Coordination,
     Delete,
     Put,
@@ -35,19 +37,33 @@ from chronoline.coordination.contract import (
     prefix_of,
     split,
 )
-from chronoline.coordination.records import Record, records_of
-from chronoline.core.errors import CoordinationError, SessionLost
+from chronoline.coordination.records import Record, record_of, records_of
+from chronoline.core.errors import CommitUnknown, CoordinationError, NameTaken, SessionLost
 from chronoline.runtime.backoff import Backoff, Waits
+from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.service import AsyncService
 
 logger = logging.getLogger(__name__)
 
 BROKERS = prefix_of("brokers")
 CLOCKS = prefix_of("clocks")
+NAMES = prefix_of("names")
 MEMBERS = prefix_of("members")
 """Consumers, and the generations that name them (`generations`)."""
 CONSUMERS = prefix_of("members", "consumers")
 _BACKOFF = Backoff(first=0.05, longest=1.0, spread=0.5)
+_NAME_REST_S = 0.2
+"""The wait for a name that another process has: that of a killed one is free when its session ends."""
+
+
+@dataclass(frozen=True)
+class NameRecord(Record):
+    """The name of a broker, which is its own while its session lasts."""
+
+    run: str
+    """The process that has it, and takes it again under its next session."""
+    ttl_ms: int = 0
+    """Of its session."""
 
 
 @dataclass(frozen=True)
@@ -162,25 +178,33 @@ class Registration(AsyncService):
     anew. After an unknown outcome it writes or deletes the entries of that commit again, whatever is wanted
     by then. A commit that hung in a server cannot undo a later one: `sessions/ID` has changed, or is gone.
 
-    While it is not admitted, none of its entries are there.
+    It opens no session until it is admitted, and while another process has the name of its broker. While it
+    is not admitted any more, none of its entries but the name are there.
     """
 
     def __init__(
         self,
         coordination: Coordination,
         *,
+        name: str = "",
         ttl_ms: int = SHORTEST_TTL_MS,
         margin_ms: int = DEFAULT_MARGIN_MS,
         on_session: Callable[[BrokerSession], None] = lambda _: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_session` is called with each new session, before anything is written under it."""
+        """`on_session` is called with each new session, when the name is taken under it, and nothing else.
+
+        Without a name none is taken.
+        """
         self._coordination = coordination
+        self._name = name
+        self._run_id = new_id()
         self._ttl_ms = ttl_ms
         self._margin_ms = margin_ms
         self._on_session = on_session
         self._monotonic = monotonic
-        self._is_admitted = True
+        self._admission = asyncio.Event()
+        self._admission.set()
         self._wanted: dict[str, bytes] = {}
         self._written: dict[str, bytes | None] = {}
         """The entries as they are; None for one whose last write was not answered."""
@@ -192,6 +216,8 @@ class Registration(AsyncService):
         self._failing_since_s: float | None = None
         self.failure = ""
         """Why the last attempt failed; empty after a success."""
+        self.name_taken: NameTaken | None = None
+        """Set while another process has the name."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -207,7 +233,10 @@ class Registration(AsyncService):
 
     def admit(self, is_admitted: bool) -> None:
         """The entries should be there, or none of them."""
-        self._is_admitted = is_admitted
+        if is_admitted:
+            self._admission.set()
+        else:
+            self._admission.clear()
         self._news.set()
 
     def show(self, *records: KeyedRecord) -> None:
@@ -240,7 +269,7 @@ class Registration(AsyncService):
 
     @property
     def _admitted(self) -> Mapping[str, bytes]:
-        return self._wanted if self._is_admitted else {}
+        return self._wanted if self._admission.is_set() else {}
 
     def _want(self, puts: Mapping[str, bytes], deletes: Sequence[str]) -> None:
         self._wanted |= puts
@@ -255,6 +284,13 @@ class Registration(AsyncService):
                 await self._serve(waits)
             except SessionLost:
                 await self._forget_session()
+            except NameTaken as error:
+                if self.name_taken is None:
+                    logger.warning("%s", error, extra={"action": "name_taken"})
+                self._failed(error)
+                self.name_taken = error
+                await asyncio.sleep(_NAME_REST_S)
+                continue
             except CoordinationError as error:
                 if str(error) != self.failure:
                     logger.warning("the registration waits for the coordination service: %s", error)
@@ -265,15 +301,16 @@ class Registration(AsyncService):
             await asyncio.sleep(waits.next())
 
     def _failed(self, error: Exception) -> None:
-        self.failure = str(error)
+        self.failure, self.name_taken = str(error), None
         if self._failing_since_s is None:
             self._failing_since_s = self._monotonic()
 
     async def _serve(self, waits: Waits) -> None:
         """Writes under one session until it is lost, which raises."""
         if self._session is None:
-            session = await self._coordination.open_session(self._ttl_ms, self._margin_ms)
-            self._session = session
+            await self._admission.wait()
+            session = await self._open_session()
+            self._session, self.name_taken = session, None
             self._on_session(session)
         session = self._session
         loss = asyncio.create_task(self._await_loss(session), name="loss of the session")
@@ -287,6 +324,45 @@ class Registration(AsyncService):
             raise SessionLost
         finally:
             loss.cancel()
+
+    async def _open_session(self) -> BrokerSession:
+        """A session under which this process has its name. Raises `NameTaken`."""
+        free = await self._check_name() if self._name else None
+        session = await self._coordination.open_session(self._ttl_ms, self._margin_ms)
+        if free is None:
+            return session
+        try:
+            taken = NameRecord(self._run_id, session.ttl_ms)
+            put = Put(key_of("names", self._name), taken.encode(), session)
+            done = await self._coordination.commit([put], when=[free])
+            if not done.is_made:
+                await self._check_name()
+                raise CommitUnknown  # an earlier commit of ours, or a broker that has left since
+        except BaseException:
+            await session.close()
+            raise
+        return session
+
+    async def _check_name(self) -> Condition:
+        """The condition under which the name is free, or ours. Raises `NameTaken`."""
+        key = key_of("names", self._name)
+        name = await self._coordination.get(key)
+        broker = await self._coordination.get(key_of("brokers", self._name))
+        holder = None if name is None else record_of(NameRecord, name)
+        if name is not None and holder is not None and holder.run == self._run_id:
+            return Unchanged(key, name.version)
+        if name is None and broker is None:
+            return Absent(key)
+        # A broker of an earlier release has no entry of its name.
+        ttl_ms = holder.ttl_ms if holder is not None else self._ttl_ms
+        record = None if broker is None else record_of(BrokerRecord, broker)
+        place = f", at {record.address}" if record is not None else ""
+        raise NameTaken(
+            f"another broker of the cluster is named {self._name!r}{place}: give each broker a name of its "
+            "own (--name). If it was an earlier run of this one that was killed, its name is free "
+            f"{ttl_ms / 1_000:g} s after its end",
+            ttl_ms=ttl_ms,
+        )
 
     async def _write(self, session: BrokerSession) -> None:
         for batch in split(self._differences(session), spare=1):

@@ -129,6 +129,15 @@ class CoordinationRefused(CoordinationError):
     """The coordination service refused: the broker has no rights there, for example. Nothing was changed."""
 
 
+class NameTaken(CoordinationError):
+    """Another broker of the cluster has the name of this one."""
+
+    def __init__(self, message: str | None = None, *, ttl_ms: int = 0) -> None:
+        """`ttl_ms` is the time for which a broker that was killed keeps its name."""
+        super().__init__(message)
+        self.ttl_ms = ttl_ms
+
+
 class CommitUnknown(CoordinationError):
     """The coordination service did not answer: the commit may have been made or not. Look, or ask again."""
 

@@ -91,3 +91,15 @@ def test_bad_setting_is_refused() -> None:
     result = CliRunner().invoke(command_line(), ["config", "show", "--grpc=x"])
     assert isinstance(result.exception, InvalidInput)
     assert "grpc (flag grpc): 'x' is no address" in str(result.exception)
+
+
+_PLACE = {"name": "b1", "rack": "r1", "advertise": "b1.example:7400"}
+
+
+def test_place_of_a_broker_in_its_cluster_has_options() -> None:
+    shown = show("--name=b1", "--rack=r1", "--advertise=b1.example:7400")
+    found = {name: value for name, value in tomllib.loads(shown).items() if name in _PLACE}
+    assert found == _PLACE
+    assert {name: origins(shown)[name] for name in _PLACE} == {
+        name: f"flag {name}" for name in _PLACE
+    }

@@ -10,6 +10,7 @@ from chronoline.coordination.membership import (
     BROKERS,
     CLOCKS,
     CONSUMERS,
+    NAMES,
     BrokerLoad,
     BrokerRecord,
     ClockStamp,
@@ -239,16 +240,59 @@ def test_later_entry_of_a_name_counts() -> None:
     assert consumers_of(View.of(entries, 6)) == {7: {"c": second}}
 
 
-def test_restarted_broker_takes_its_entry_over(engine: Engine) -> None:
+def test_later_broker_of_a_name_writes_nothing_before_the_first_has_left(engine: Engine) -> None:
     async def scene() -> None:
         async with engine.connect() as one, engine.connect() as other:
-            crashed = await one.open_session()
-            await one.commit([Put(BROKER.key, BROKER.encode(), crashed)])
-            async with Registration(other) as mine:
+            later = Registration(other, name="b")
+            async with Registration(one, name="b") as first:
+                first.show(BROKER)
+                await first.wait_written()
+                await later.start()
                 again = BrokerRecord("b", "host:7401", load=BrokerLoad(topics=1))
-                mine.show(again)
+                later.show(again)
+                await until(lambda: later.name_taken is not None)
+                assert later.session is None
+                assert brokers_of(await one.read(BROKERS)) == {"b": BROKER}
+            await later.wait_written()
+            assert later.name_taken is None
+            assert brokers_of(await one.read(BROKERS)) == {"b": again}
+            await later.stop()
+
+    run_scene(scene)
+
+
+def test_broker_of_an_earlier_release_has_its_name(engine: Engine) -> None:
+    """It has no entry of the name, but that of the broker."""
+
+    async def scene() -> None:
+        async with engine.connect() as one, engine.connect() as other:
+            earlier = await one.open_session()
+            await one.commit([Put(BROKER.key, BROKER.encode(), earlier)])
+            async with Registration(other, name="b") as mine:
+                await until(lambda: mine.name_taken is not None)
+                assert "host:7400" in mine.failure
+                await earlier.close()
+                mine.show(BROKER)
                 await mine.wait_written()
-                await crashed.close()
-                assert brokers_of(await one.read(BROKERS)) == {"b": again}
+
+    run_scene(scene)
+
+
+def test_broker_has_its_name_at_once_under_its_next_session(engine: Engine) -> None:
+    async def scene() -> None:
+        sessions: list[BrokerSession] = []
+        async with (
+            engine.connect() as one,
+            Registration(one, name="b", on_session=sessions.append) as mine,
+        ):
+            mine.show(BROKER)
+            await mine.wait_written()
+            (name,) = (await one.read(NAMES)).entries.values()
+            old = await one.open_session()  # the session of before, as if it had not ended yet
+            await one.commit([Put(name.key, name.value, old)])
+            await sessions[0].close()
+            await until(lambda: len(sessions) == 2)
+            (name,) = (await one.read(NAMES)).entries.values()
+            assert name.session == sessions[1].id
 
     run_scene(scene)

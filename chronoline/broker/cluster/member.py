@@ -42,9 +42,15 @@ logger = logging.getLogger(__name__)
 
 _FIRST_SESSION_S = 2.0
 """The longest wait of a start for the first session. Without one the broker serves, and grants no leases."""
+_LAPSE_S = 3.0
+"""The time after its TTL by which a session has ended: etcd looks twice a second."""
 _NO_SESSION = (
     "this broker has no session with the coordination service and may count as gone for the others: it "
     "grants no leases until it has one"
+)
+_NAME_TAKEN = (
+    "another broker of the cluster has the name of this one: it takes no part, and grants no leases, until "
+    "the other one has left. Give each broker a name of its own"
 )
 _UNWRITTEN = (
     "the coordination service takes no entries of this broker, so that the others do not see it"
@@ -90,14 +96,14 @@ class ClusterMember(AsyncService):
         self.options = options
         self.registration = Registration(
             coordination,
+            name=options.name,
             ttl_ms=options.ttl_ms,
             margin_ms=options.margin_ms,
             on_session=lambda _: self._has_session.set(),
         )
         self._record = BrokerRecord(options.name, "", options.roles, options.rack, version=VERSION)
         self._has_session = asyncio.Event()
-        self._taken = 0  # how often in turn the name was seen with another broker
-        self._shared = 0  # and the address
+        self._shared = 0  # how often in turn the address was seen with another broker
         self._exits = AsyncExitStack()
         self._brokers: KeyWatch | None = None
         self._store_identity = store_identity
@@ -128,16 +134,19 @@ class ClusterMember(AsyncService):
     def problem(self) -> str:
         """Why this broker may not grant leases; empty while its session is trusted. It names no hosts."""
         session = self.registration.session
-        if not self.takes_part:
-            return _OTHER_STORE
+        if self._store_problem:
+            return self._store_problem
+        if self.registration.name_taken is not None:
+            return _NAME_TAKEN
         if session is None or not session.is_trusted:
             return _NO_SESSION
-        return self._store_problem or (_UNWRITTEN if self.registration.is_late else "")
+        return _UNWRITTEN if self.registration.is_late else ""
 
     @property
     def problem_details(self) -> str:
         """The error behind the problem; it may name hosts."""
         return {
+            _NAME_TAKEN: self.registration.failure,
             _NO_SESSION: self.registration.failure,
             _UNWRITTEN: self.registration.failure,
             _NOT_COMPARED: self._store_failure,
@@ -190,6 +199,17 @@ class ClusterMember(AsyncService):
             async with asyncio.timeout(_FIRST_SESSION_S):
                 await self._has_session.wait()
                 await self._is_compared.wait()
+        await self._await_name()
+
+    async def _await_name(self) -> None:
+        """Waits for the end of an earlier run of this broker. Raises `NameTaken` if another one lives on."""
+        if (taken := self.registration.name_taken) is None:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(taken.ttl_ms / 1_000 + _LAPSE_S - _FIRST_SESSION_S):
+                await self._has_session.wait()
+        if self.registration.name_taken is not None:
+            raise self.registration.name_taken
 
     async def _stop(self) -> None:
         if self._comparison is not None:
@@ -227,19 +247,7 @@ class ClusterMember(AsyncService):
         self._is_compared.set()
 
     def _check_others(self) -> None:
-        """Logs that another broker has this one's name or address. The entry of an earlier run goes soon."""
-        assert self._brokers is not None
-        entry = self._brokers.view.entries.get(self._record.key)
-        session = self.registration.session
-        is_ours = entry is None or session is None or entry.session == session.id
-        self._taken = 0 if is_ours else self._taken + 1
-        if self._taken == self._surely:
-            logger.error(
-                "another broker of the cluster is named %r, too, at %s: give each broker a name of its own",
-                self.name,
-                self.brokers[self.name].address,
-                extra={"action": "name_taken"},
-            )
+        """Logs that another broker has this one's address. The entry of an earlier run goes soon."""
         others = [each for name, each in sorted(self.brokers.items()) if name != self.name]
         twins = [each.name for each in others if each.address == self._record.address]
         self._shared = self._shared + 1 if twins else 0

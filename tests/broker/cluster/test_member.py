@@ -12,9 +12,20 @@ from chronoline.broker.cluster.member import ClusterMember, MemberOptions
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.gate import Work
 from chronoline.coordination.cluster_store import STORE
-from chronoline.coordination.contract import Delete
-from chronoline.coordination.membership import BROKERS, MEMBERS, BrokerLoad
-from chronoline.core.errors import CoordinationRefused, CoordinationUnavailable, StoreUnavailable
+from chronoline.coordination.contract import Delete, Put
+from chronoline.coordination.membership import (
+    BROKERS,
+    MEMBERS,
+    BrokerLoad,
+    BrokerRecord,
+    NameRecord,
+)
+from chronoline.core.errors import (
+    CoordinationRefused,
+    CoordinationUnavailable,
+    NameTaken,
+    StoreUnavailable,
+)
 from chronoline.core.topic import DEFAULT_SETTINGS
 from chronoline.stores.memory import MemoryStore
 from tests.broker.cluster.scene import Cluster, cluster
@@ -38,16 +49,35 @@ def test_broker_shows_its_load_to_the_others() -> None:
     run_scene(scene)
 
 
-def test_second_broker_of_a_name_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    def logged() -> int:
-        return sum("give each broker a name of its own" in each for each in caplog.messages)
-
+def test_second_broker_of_a_name_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     async def scene() -> None:
         engine = EmbeddedEngine()
-        async with cluster(engine, "one", upkeep_every_s=_SOON_S) as first:
-            assert first.shares() == {}
-            async with cluster(engine, "one"):
-                await until(lambda: logged() == 1)
+        async with cluster(engine, "one") as first:
+            member = ClusterMember(engine.connect(), MemberOptions(name="one"))
+            address = first.brokers["one"].address
+            with pytest.raises(NameTaken, match=rf"'one', at {address}: give each .* 2 s after"):
+                await member.start()
+            assert parts_of(first, "one").member.problem == ""
+        assert [each for each in caplog.messages if "give each broker a name" in each][1:] == []
+
+    run_scene(scene)
+
+
+def test_broker_waits_for_the_end_of_its_earlier_run(engine: Engine) -> None:
+    async def scene() -> None:
+        async with engine.connect() as one:
+            killed, shown = await one.open_session(), BrokerRecord("one", "host:7400")
+            name = Put("names/one", NameRecord("earlier", killed.ttl_ms).encode(), killed)
+            await one.commit([name, Put(shown.key, shown.encode(), killed)])
+            killed.abandon()
+            member = ClusterMember(engine.connect(), MemberOptions(name="one"))
+            starting = asyncio.create_task(member.start())
+            await until(lambda: "has the name of this one" in member.problem)
+            assert "host:7400" in member.problem_details
+            engine.let_ttl_pass(killed)
+            await starting
+            assert member.problem == ""
+            await member.stop()
 
     run_scene(scene)
 
