@@ -206,8 +206,9 @@ class Client(Closable):
         `Tls`, with the certificate of the client.
 
         Without TLS it sends a token to this machine only, unless `insecure` (or `CHRONOLINE_INSECURE=1`)
-        declares the network trusted. `rack` says where the client runs: its brokers are those of the same
-        rack if there is a choice, and consumers of other racks serve its messages if its rack is lost.
+        declares the network trusted. `rack` says where the client runs: its streams open at healthy brokers
+        of the same rack while these have room, and consumers of other racks serve its messages if its rack
+        is lost.
         """
         self._inner = AsyncClient(
             address,

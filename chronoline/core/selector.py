@@ -8,13 +8,16 @@ and none of them too many of its consumers. The same holds for producers and wri
 3. brokers that serve the topic, until each has `MOST`, the emptiest first;
 4. the least loaded.
 
-Brokers that are degraded come last, in the same order. As long as a broker lives, there is an answer.
+A client that names its rack tries the brokers of this rack first, in the order of 1 to 3, and then those of
+the others. A broker with `MOST` of the topic's clients does not come first for its rack. Brokers that are
+degraded come last, in the same order. As long as a broker lives, there is an answer.
 
 Moves. A broker suggests to some of its clients to move when `wanted_move` finds a reason, and the reason has
 lasted for its time (`Suggestion`): 2 s if the broker is degraded, 30 s if the load is uneven. Three gaps keep
-suggestions from going back and forth. A topic that is spread over two brokers is joined only if both together
-have less than `FILL` clients. A full broker sheds clients only to brokers that stay below `FILL`. A loaded
-broker (`HIGH_LOAD`) sheds one client at a time, only if the other one stays clearly below it (`LOAD_GAP`).
+suggestions from going back and forth. A topic that is spread over two brokers of one rack is joined only if
+both together have less than `FILL` clients. A full broker sheds clients only to brokers that stay below
+`FILL`. A loaded broker (`HIGH_LOAD`) sheds one client at a time, only if the other one stays clearly below it
+(`LOAD_GAP`). Of the brokers that can take them, those of the same rack come first.
 """
 
 from __future__ import annotations
@@ -91,7 +94,7 @@ def preferred_brokers(
 ) -> list[str]:
     """The brokers in the order in which a client of a topic should try them.
 
-    A rack decides between brokers that are equal otherwise: that of the client comes first.
+    Without a rack of the client, those of the brokers do not matter.
     """
     active = (each for each in brokers if each.health is not BrokerHealth.INACTIVE)
     return [each.broker for each in sorted(active, key=lambda each: _rank(each, topic, kind, rack))]
@@ -109,13 +112,15 @@ def _rank(broker: BrokerState, topic: str, kind: ClientKind, rack: str) -> tuple
     else:
         step = (4, broker.load)
     degraded = broker.health is BrokerHealth.DEGRADED
-    return degraded, step, broker.rack != rack, broker.load, broker.all_clients, broker.broker
+    is_full, is_foreign = clients >= MOST, bool(rack) and broker.rack != rack
+    group = (is_full, is_foreign and not is_full)  # among full ones the load decides
+    return degraded, group, step, is_foreign, broker.load, broker.all_clients, broker.broker
 
 
 class MoveReason(StrEnum):
     DEGRADED = "degraded"
     SPREAD = "spread"
-    """The topic has few clients at this broker, and another one that serves it has room for them."""
+    """The topic has few clients here, and another broker of this rack that serves it has room for them."""
     FULL = "full"
     """More than `MOST` clients of the topic."""
     LOAD = "load"
@@ -144,7 +149,9 @@ def wanted_move(
     here = states.get(me)
     mine = 0 if here is None else here.clients(kind).get(topic, 0)
     healthy = [each for each in brokers if each.health is BrokerHealth.HEALTHY]
-    order = preferred_brokers(topic, (each for each in healthy if each.broker != me), kind=kind)
+    rack = "" if here is None else here.rack
+    others = (each for each in healthy if each.broker != me)
+    order = preferred_brokers(topic, others, kind=kind, rack=rack)
     if here is None or not mine or not order:
         return None
 
@@ -174,7 +181,8 @@ def _can_join(here: BrokerState, there: BrokerState, topic: str, kind: ClientKin
     mine, theirs = here.clients(kind).get(topic, 0), there.clients(kind).get(topic, 0)
     is_smaller = (mine, here.broker) < (theirs, there.broker)
     stays_calm = there.load + mine * _weight(here) <= LOW_LOAD
-    return is_smaller and mine + theirs < FILL and stays_calm
+    is_near = here.rack == there.rack  # clients of two racks would move back to their own
+    return is_near and is_smaller and mine + theirs < FILL and stays_calm
 
 
 def _room(here: BrokerState, there: BrokerState, topic: str, kind: ClientKind) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -84,11 +86,41 @@ def test_producer_prefers_a_broker_that_serves_the_topic() -> None:
     assert preferred_brokers("t", brokers, kind=ClientKind.PRODUCER)[0] == "b"
 
 
-def test_rack_decides_between_equals() -> None:
-    brokers = [BrokerState(broker="a", rack="1"), BrokerState(broker="b", rack="2")]
-    assert preferred_brokers("t", brokers, rack="2") == ["b", "a"]
-    served = BrokerState(broker="a", rack="1", consumers={"t": 1})
-    assert preferred_brokers("t", [served, brokers[1]], rack="2") == ["a", "b"]
+def test_brokers_of_the_own_rack_come_first_up_to_the_most() -> None:
+    def of(rack: str, name: str, clients: int = 0, **given: Any) -> BrokerState:
+        return replace(at(name, clients, **given), rack=rack)
+
+    brokers = [
+        of("1", "serves", 1),
+        of("1", "idle"),
+        of("2", "new-busy", others=2),
+        of("2", "new", others=1),
+        of("2", "filled", FILL),
+        of("2", "begun", 1),
+        of("2", "full", MOST, load=0.2),
+        of("1", "fuller", MOST + 1, load=0.1),
+        replace(of("2", "ill", 1), health=BrokerHealth.DEGRADED),
+    ]
+    own, others = ["begun", "new", "new-busy", "filled"], ["serves", "idle"]
+    assert preferred_brokers("t", brokers, rack="2") == [*own, *others, "fuller", "full", "ill"]
+
+
+def test_client_without_a_rack_does_not_look_at_racks() -> None:
+    brokers = [BrokerState(broker="a", rack="1"), BrokerState(broker="b", load=0.1)]
+    assert preferred_brokers("t", brokers) == ["a", "b"]
+
+
+def test_clients_of_each_rack_fill_the_brokers_of_their_rack() -> None:
+    states = {name: BrokerState(broker=name, rack=name[0]) for name in ("a1", "a2", "b1", "b2")}
+    for rack in "ab" * 6:
+        first = preferred_brokers("t", states.values(), rack=rack)[0]
+        states[first] = states[first].with_clients(ClientKind.CONSUMER, "t", 1)
+    assert {name: each.consumers["t"] for name, each in states.items()} == {
+        "a1": 4,
+        "a2": 2,
+        "b1": 4,
+        "b2": 2,
+    }
 
 
 states = st.builds(
@@ -125,6 +157,22 @@ def test_few_clients_join_those_of_another_broker() -> None:
     assert wanted_move("b", "t", brokers) is None
 
 
+def test_topic_is_not_joined_across_racks() -> None:
+    brokers = [replace(at("a", 1), rack="1"), replace(at("b", 2), rack="2")]
+    assert wanted_move("a", "t", brokers) is None
+    assert wanted_move("a", "t", [replace(each, rack="1") for each in brokers]) is not None
+
+
+def test_move_goes_to_a_broker_of_the_rack_first() -> None:
+    brokers = [replace(at("a", MOST + 2), rack="1"), at("b"), replace(at("c"), rack="1")]
+    move = wanted_move("a", "t", brokers)
+    assert move is not None
+    assert move.to == "c"
+    move = wanted_move("a", "t", brokers[:2])
+    assert move is not None
+    assert (move.to, move.reason) == ("b", MoveReason.FULL)
+
+
 def test_topic_is_not_joined_so_that_the_next_client_would_part_it() -> None:
     assert wanted_move("a", "t", [at("a", 1), at("b", FILL - 1)]) is None
 
@@ -155,14 +203,17 @@ def test_degraded_broker_sends_all_its_clients_to_a_healthy_one() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=5),
     st.floats(0, 0.4),
+    st.lists(st.sampled_from(["", "1"]), min_size=5, max_size=5),
 )
-def test_followed_moves_come_to_rest(counts: list[tuple[int, int]], weight: float) -> None:
+def test_followed_moves_come_to_rest(
+    counts: list[tuple[int, int]], weight: float, racks: list[str]
+) -> None:
     """Two topics, and every client has the same load: moves end, and no topic is at more brokers."""
     clients = {f"b{place}": {"t": t, "u": u} for place, (t, u) in enumerate(counts)}
     for _ in range(500):
         brokers = [
-            BrokerState(broker=name, consumers=those, load=weight * sum(those.values()))
-            for name, those in clients.items()
+            BrokerState(broker=name, consumers=those, load=weight * sum(those.values()), rack=rack)
+            for (name, those), rack in zip(clients.items(), racks, strict=False)
         ]
         moves = [(me, wanted_move(me, topic, brokers)) for me in clients for topic in "tu"]
         wanted = [(me, move) for me, move in moves if move is not None]
