@@ -25,6 +25,7 @@ from chronoline.core.limits import name_problem
 from chronoline.core.rights import ALL_RIGHTS, Rights
 from chronoline.runtime import audit
 from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.private_files import make_private_folder
 
 logger = logging.getLogger(__name__)
 
@@ -188,7 +189,7 @@ class Tokens:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Keeps other processes from changing the tokens: a revocation must not be overwritten."""
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self._path.parent)
         folder = os.open(self._path.parent, os.O_RDONLY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)

@@ -14,6 +14,7 @@ from chronoline.databases.queries import load_migrations
 from chronoline.databases.sqlite import TIMELINE_FILE
 from chronoline.databases.sqlite_facts import copy_database, read_facts
 from chronoline.node.settings import NodeSettings
+from chronoline.runtime.private_files import make_private_folder
 from chronoline.runtime.store_url import POSTGRES, scheme_of, sqlite_path
 
 _CHECK_S = 3_600.0
@@ -73,7 +74,7 @@ def restore(
             f"{str(left[0])!r} is there: stop its node, and move it away together with the files that end in "
             "-wal and -shm; nothing was changed"
         )
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(target.parent)
     copy_database(file, target)
     print(f"{target}: {target.stat().st_size:,} bytes")
 

@@ -19,6 +19,7 @@ from chronoline.core.limits import MAX_BODY_BYTES, history_problem, message_prob
 from chronoline.core.message import SavedMessage
 from chronoline.runtime.extras import needs
 from chronoline.runtime.json_bytes import json_bytes, json_headers, parse_json_bytes
+from chronoline.runtime.private_files import open_private
 
 STDIO = "-"
 _READ_ROWS = 500
@@ -58,7 +59,10 @@ class ExportFile:
             self._file = sys.stdout.buffer
             return self
         try:
-            self._file = self._part.open("wb")
+            self._part.unlink(
+                missing_ok=True
+            )  # of an export that was killed, perhaps of another mode
+            self._file = open_private(self._part, "xb")
         except OSError as error:
             raise InvalidInput(f"{self._path!r} cannot be written: {error.strerror}") from None
         return self

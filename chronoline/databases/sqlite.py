@@ -26,6 +26,7 @@ from chronoline.core.errors import (
 )
 from chronoline.databases.queries import load_migrations
 from chronoline.runtime.fork_guard import ForkGuard
+from chronoline.runtime.private_files import make_private_file, make_private_folder
 
 OLDEST_SQLITE = (3, 38, 0)
 DEFAULT_BUSY_MS = 5_000
@@ -218,10 +219,11 @@ class SqliteDatabase:
 
     def _connect(self, *, cache_kib: int) -> sqlite3.Connection:
         try:
+            make_private_file(self.path)  # its -wal and -shm get the same mode
             connection = sqlite3.connect(
                 self.path, timeout=0, isolation_level=None, check_same_thread=False
             )
-        except sqlite3.OperationalError as error:
+        except (OSError, sqlite3.OperationalError) as error:
             raise StoreUnavailable(f"{self.path!r} cannot be opened: {error}") from error
         with self._translated():
             self._check_owner(connection)
@@ -384,6 +386,6 @@ def _ours(name: str, path: str, error: sqlite3.Error) -> StoreError:
 def prepare_folder(path: str) -> None:
     """Makes the folder of a new file, which its owner alone can read."""
     try:
-        Path(path).resolve().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(Path(path).resolve().parent)
     except OSError as error:
         raise StoreUnavailable(f"the folder of {path!r} cannot be made: {error}") from error

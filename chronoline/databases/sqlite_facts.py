@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from chronoline.core.errors import StoreError, StoreFull, StoreUnavailable
+from chronoline.runtime.private_files import make_private_file
 
 _LOOK_EVERY_STEPS = 10_000
 _BUSY_S = 5.0
@@ -91,6 +92,8 @@ def copy_database(source: Path, target: Path) -> None:
         raise StoreError(f"{str(target)!r} is there already; name another file")
     begun = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
+        begun.unlink(missing_ok=True)
+        make_private_file(begun)
         with closing(_open(source)) as connection:
             connection.execute("VACUUM INTO ?", [str(begun)])
         with closing(_open(begun)) as connection:

@@ -18,6 +18,7 @@ from chronoline.node.banner import callable_line
 from chronoline.node.local_nodes import TimerNodes
 from chronoline.node.process import check_free
 from chronoline.node.settings import Listener, NodeSettings
+from chronoline.runtime.private_files import make_private_folder
 from chronoline.timers.journal import claim, has_waiting
 
 _MOST = 16
@@ -31,7 +32,7 @@ def run_cluster(settings: NodeSettings, number: int) -> None:
     """Runs nodes until SIGTERM or SIGINT, or until all of them have ended."""
     listeners = _listeners(settings, number)
     door = _open_door(settings)
-    settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(settings.data)
     cluster = _Cluster(settings, listeners)
     with claim(cluster.nodes.nodes_file):
         _check_folder(settings.data, number)

@@ -6,6 +6,7 @@ A record has a stable `action`, and its subject as further fields:
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 from chronoline.core.errors import InvalidInput
 from chronoline.node.settings import NodeSettings
 from chronoline.runtime import audit
+from chronoline.runtime.private_files import open_private
 from chronoline.runtime.timestamps import show_moment
 
 logger = logging.getLogger(__name__)
@@ -64,6 +66,10 @@ class _AuditFile(WatchedFileHandler):
     """A file that can no longer be written fails no request: the log has the lines too."""
 
     _problem = ""
+
+    def _open(self) -> io.TextIOWrapper:
+        file: io.TextIOWrapper = open_private(self.baseFilename, self.mode)
+        return file
 
     def emit(self, record: logging.LogRecord) -> None:
         before, self._problem = self._problem, ""

@@ -22,6 +22,7 @@ from chronoline.node.settings import Listener, NodeSettings
 from chronoline.node.trace_exporter import export_traces
 from chronoline.runtime.descriptors import raise_limit
 from chronoline.runtime.gc_tuning import search_seldom
+from chronoline.runtime.private_files import open_private
 from chronoline.runtime.signals import stop_on_signal
 from chronoline.runtime.store_url import scheme_of, sqlite_path
 from chronoline.stores.contract import Store
@@ -56,7 +57,7 @@ def _known_to_neighbours(settings: NodeSettings) -> Iterator[None]:
         yield
         return
     path = Path(sqlite_path(settings.store))
-    with path.with_name(f"{path.name}.lock").open("ab") as lock:
+    with open_private(path.with_name(f"{path.name}.lock"), "ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

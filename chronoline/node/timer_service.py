@@ -23,6 +23,7 @@ from chronoline.runtime.admission import Admission
 from chronoline.runtime.descriptors import SHORTAGES
 from chronoline.runtime.listener import host_port
 from chronoline.runtime.metrics import counter, free_bytes, gauge
+from chronoline.runtime.private_files import make_private_folder
 from chronoline.runtime.service import AsyncService
 from chronoline.timers.callbacks import Callbacks
 from chronoline.timers.cluster import read_membership
@@ -190,7 +191,7 @@ class TimerService(AsyncService):
         return membership
 
     def _open_journal(self, path: Path) -> Journal:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         self._exits.enter_context(claim(path))
         # If boots cannot be distinguished, each start counts as one: then the wall clock decides.
         boot = _BOOT.read_text().strip() if _BOOT.exists() else secrets.token_hex(8)

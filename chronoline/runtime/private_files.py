@@ -8,14 +8,15 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 
 
-def open_private(path: Path | str, mode: str) -> IO[Any]:
+def open_private(path: Path | str, mode: str) -> Any:
     """Opens a file, in binary or as UTF-8. If that makes it, others cannot read it."""
     encoding = None if "b" in mode else "utf-8"
     return open(path, mode, encoding=encoding, opener=_private)
@@ -27,7 +28,8 @@ def _private(path: str, flags: int) -> int:
 
 def make_private_file(path: Path | str) -> None:
     """Makes an empty file unless there is one."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, FILE_MODE))
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE))
 
 
 def make_private_folder(folder: Path) -> None:
@@ -37,9 +39,25 @@ def make_private_folder(folder: Path) -> None:
         folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
 
 
-def wider_than_private(path: Path) -> bool:
-    """Whether others than its user can do anything with a file or a folder."""
-    return bool(path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO))
+def is_open_to_others(path: Path) -> bool:
+    """Whether every user of the machine can read or write a file, or a file in a folder."""
+    try:
+        if path.is_dir():
+            return _lets_in(path) and any(map(_is_open, path.iterdir()))
+        return _lets_in(path.parent) and _is_open(path)
+    except OSError:  # this user cannot look, or it is gone
+        return False
+
+
+def _lets_in(folder: Path) -> bool:
+    return bool(folder.resolve().stat().st_mode & stat.S_IXOTH)
+
+
+def _is_open(path: Path) -> bool:
+    status = path.lstat()
+    if stat.S_ISDIR(status.st_mode):
+        return bool(status.st_mode & stat.S_IXOTH)
+    return stat.S_ISREG(status.st_mode) and bool(status.st_mode & (stat.S_IROTH | stat.S_IWOTH))
 
 
 def temporary_folders(prefix: str) -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import shlex
 import shutil
 import statistics
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 import chronoline
 from chronoline.cli.doctor.checks import Check, Diagnosis, ok, problem, warning
 from chronoline.core.version import VERSION
+from chronoline.runtime.private_files import is_open_to_others
 
 _MIB = 1024 * 1024
 _LEAST_FREE = 64 * _MIB
@@ -183,6 +185,16 @@ def check_disk(folder: Path, what: str, *, holds_sqlite: bool = False) -> Diagno
     if disk.free < min(_LOW_FREE, disk.total * _LOW_SHARE):
         return warning(room, "free some disk, or move it")
     return _flush_finding(room, _flush_ms(there))
+
+
+def open_finding(*paths: Path) -> Diagnosis | None:
+    """A finding for files, or folders with files, that every user of this machine can read or write."""
+    found = [path for path in paths if is_open_to_others(path)]
+    if not found:
+        return None
+    mode = 700 if found[0].is_dir() else 600
+    names = shlex.join(map(str, found))
+    return warning(f"every user of this machine can read {names}", f"chmod {mode} {names}")
 
 
 def _flush_finding(room: str, flush_ms: float) -> Diagnosis:

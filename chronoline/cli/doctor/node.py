@@ -11,9 +11,10 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from chronoline.cli.doctor.checks import REACH, Check, Diagnosis, ok, problem, warning
-from chronoline.cli.doctor.machine import check_disk, check_extras
+from chronoline.cli.doctor.machine import check_disk, check_extras, open_finding
 from chronoline.cli.doctor.store import check_store
 from chronoline.cli.output import count_of
 from chronoline.core.addresses import is_loopback
@@ -52,6 +53,9 @@ def node_checks(settings: NodeSettings) -> Iterator[Check]:
     for name, file in files.items():
         if file is not None:
             yield Check(name, partial(check_certificate, Path(file)))
+    for log in settings.logs:
+        if "://" not in log or log.startswith("file:"):
+            yield Check("log", partial(check_log, log))
     if settings.has_timers and settings.replication.nodes is not None:
         nodes = Path(settings.replication.nodes)
         yield Check("replication.nodes", lambda: check_nodes(settings, nodes))
@@ -73,7 +77,8 @@ def store_checks(url: str, *, clock_bound_ms: int) -> Iterator[Check]:
 def check_folder(settings: NodeSettings) -> Diagnosis:
     """Checks the folder of a node. A broker on PostgreSQL only reads tokens there, as from a Secret."""
     if settings.has_timers or scheme_of(settings.store) not in POSTGRES:
-        return check_disk(settings.data, "the node's folder")
+        found = check_disk(settings.data, "the node's folder")
+        return (open_finding(settings.data) if found.state == "ok" else None) or found
     return ok(f"only tokens are read in {str(settings.data)!r}")
 
 
@@ -258,7 +263,13 @@ def check_audit_file(path: Path) -> Diagnosis:
             f"this user cannot write {str(there)!r}, so the node does not start",
             "name another file, or give this user the right",
         )
-    return ok(f"{str(path)!r} can be written")
+    return open_finding(path) or ok(f"{str(path)!r} can be written")
+
+
+def check_log(url: str) -> Diagnosis:
+    """Checks that the folder of a log is not open to every user of the machine."""
+    folder = Path(urlsplit(url).path if url.startswith("file:") else url)
+    return open_finding(folder) or ok(f"{str(folder)!r} is not open to other users")
 
 
 def check_certificate(path: Path) -> Diagnosis:

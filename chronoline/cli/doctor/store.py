@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chronoline.cli.doctor.checks import REACH, Diagnosis, ok, problem, warning
+from chronoline.cli.doctor.machine import open_finding
 from chronoline.core.errors import StoreError, StoreUnavailable
 from chronoline.databases.queries import load_migrations
 from chronoline.databases.sqlite import TIMELINE_FILE
@@ -18,6 +18,7 @@ from chronoline.runtime.store_url import POSTGRES, scheme_of, sqlite_path
 if TYPE_CHECKING:
     from chronoline.databases.postgres_facts import PostgresFacts
 
+_ENDS = ("", "-wal", "-shm")
 _ANSWER_S = 5.0
 _CHECK_S = 5.0
 _SCHEMA = "chronoline"
@@ -77,7 +78,7 @@ def _check_sqlite(path: Path) -> Diagnosis:
     return (
         _damage(path, facts)
         or _schema_finding(facts.schema_version, "sqlite")
-        or _open_to_others(path)
+        or open_finding(*(path.with_name(f"{path.name}{end}") for end in _ENDS))
         or _healthy(facts)
     )
 
@@ -90,16 +91,6 @@ def _damage(path: Path, facts: SqliteFacts) -> Diagnosis | None:
     if facts.damage:
         return problem(
             f"{str(path)!r} is damaged: {facts.damage}", "stop the node and restore a backup"
-        )
-    return None
-
-
-def _open_to_others(path: Path) -> Diagnosis | None:
-    folder = path.resolve().parent
-    if path.stat().st_mode & stat.S_IROTH and folder.stat().st_mode & stat.S_IXOTH:
-        return warning(
-            f"every user of this machine can read the messages in {str(path)!r}",
-            f"chmod 700 {str(folder)!r}",
         )
     return None
 

@@ -18,6 +18,7 @@ from chronoline.core.errors import StoreError, StoreFull, StoreUnavailable
 from chronoline.databases.sqlite import stop_process
 from chronoline.log.contract import MARK, ObjectMissing, Objects, StoredObject
 from chronoline.log.objects.address import SUFFIX, name_of, path_of
+from chronoline.runtime.private_files import FILE_MODE, FOLDER_MODE
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -44,7 +45,7 @@ class LocalObjects(Objects):
         path = self._path(name)
         try:
             self._make_folder(path.parent)
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
         except FileExistsError as error:
             self._check_same(name, data, error)
         except OSError as error:
@@ -98,7 +99,7 @@ class LocalObjects(Objects):
         try:
             self._make_folder(path.parent)
             self._write(
-                os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), log_id.encode()
+                os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), log_id.encode()
             )
             try:
                 os.link(beside, path)
@@ -145,7 +146,7 @@ class LocalObjects(Objects):
         if folder not in self._made:
             if not folder.parent.is_dir():
                 self._make_folder(folder.parent)
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
             self._flush_folder(folder.parent)
             self._made.add(folder)
 

@@ -20,6 +20,7 @@ from chronoline.databases.queries import load_queries
 from chronoline.databases.sqlite import SqliteDatabase
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.group_commit import Committer
+from chronoline.runtime.private_files import open_private
 from chronoline.timers.records import Reader, to_record
 from chronoline.timers.timer import MOST_AGE_MS, Lives, Timer
 
@@ -238,7 +239,7 @@ def claim(path: Path) -> IO[bytes]:
     Two processes that write to one journal would pop everything twice. Raises `StoreUnavailable` if another
     process has the file.
     """
-    claimed = path.with_name(f"{path.name}.lock").open("wb")
+    claimed: IO[bytes] = open_private(path.with_name(f"{path.name}.lock"), "wb")
     try:
         fcntl.flock(claimed, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -248,7 +248,30 @@ def test_store_that_every_user_can_read_is_warned_of(doctor: Doctor, sqlite: Pat
     sqlite.parent.chmod(0o755)
     sqlite.chmod(0o644)
     found = doctor()["store"]
-    assert (found["state"], "chmod 700" in found["remedy"]) == ("warning", True)
+    assert found["state"] == "warning"
+    assert found["remedy"].startswith(f"chmod 600 {sqlite}")
+    folder = doctor()["data folder"]
+    assert (folder["state"], folder["remedy"]) == ("warning", f"chmod 700 {sqlite.parent}")
+
+
+def test_files_beside_the_store_that_every_user_can_read_are_warned_of(
+    doctor: Doctor, tmp_path: Path
+) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o755)
+    audit, log = folder / "audit.log", folder / "log"
+    audit.touch(0o644)
+    log.mkdir()
+    log.chmod(0o755)
+    (log / "index.db").touch(0o644)
+    found = doctor(f"--set=audit_file={audit}", f"--set=logs={log}")
+    assert found["audit_file"]["remedy"] == f"chmod 600 {audit}"
+    assert found["log"]["remedy"] == f"chmod 700 {log}"
+    audit.chmod(0o600)
+    log.chmod(0o700)
+    found = doctor(f"--set=audit_file={audit}", f"--set=logs={log.as_uri()}")
+    assert (found["audit_file"]["state"], found["log"]["state"]) == ("ok", "ok")
 
 
 def test_older_schema_is_reported_and_not_migrated(doctor: Doctor, sqlite: Path) -> None:
