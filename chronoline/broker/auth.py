@@ -89,6 +89,11 @@ class Door:
         return self._has_asked
 
     @property
+    def is_open(self) -> bool:
+        """Whether nobody needs a token or a certificate."""
+        return not self.asks and not (self.tls is not None and self.tls.requires_certificates)
+
+    @property
     def knows_certificates(self) -> bool:
         """Whether a client can be known by its certificate, without a token."""
         return self._tokens is not None and self._tokens.has_certificates

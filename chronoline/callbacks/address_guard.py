@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -25,12 +25,21 @@ _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
 class AddressGuard:
     """Refuses private, loopback, link-local and other special addresses, except the networks it is given."""
 
-    def __init__(self, allowed: Iterable[str] = ()) -> None:
-        """Raises `ValueError` for text that is not a network."""
-        self._allowed: list[Network] = [ipaddress.ip_network(each) for each in allowed]
-        # The answer for an address is always the same, and a receiver is called thousands of times.
-        self.allows = lru_cache(_MOST_REMEMBERED)(self._lets_out)
-        self._refused = lru_cache(_MOST_REMEMBERED)(self._is_refused)
+    def __init__(
+        self, allowed: Iterable[str] = (), *, loopback: Callable[[], bool] = lambda: False
+    ) -> None:
+        """While `loopback` is true, this machine may be called too.
+
+        Raises `ValueError` for text that is not a network.
+        """
+        networks = [*allowed]
+        self._without = _Networks(networks)
+        self._with = _Networks([*networks, *LOOPBACK])
+        self._loopback = loopback
+
+    def allows(self, text: str) -> bool:
+        """Whether a connection to an address is allowed. IPv6 addresses can contain IPv4, in several ways."""
+        return self._now.allows(text)
 
     def refusal(self, uri: str) -> str | None:
         """The reason why a URI is never called: its host is a forbidden address, or localhost.
@@ -38,14 +47,25 @@ class AddressGuard:
         No name is looked up: others are judged when they are called.
         """
         host = urlsplit(uri).hostname or ""
-        return not_allowed(host) if self._refused(host) else None
+        return not_allowed(host) if self._now.refuses(host) else None
+
+    @property
+    def _now(self) -> _Networks:
+        return self._with if self._loopback() else self._without
+
+
+class _Networks:
+    def __init__(self, allowed: Iterable[str]) -> None:
+        self._allowed: list[Network] = [ipaddress.ip_network(each) for each in allowed]
+        # The answer for an address is always the same, and a receiver is called thousands of times.
+        self.allows = lru_cache(_MOST_REMEMBERED)(self._lets_out)
+        self.refuses = lru_cache(_MOST_REMEMBERED)(self._is_refused)
 
     def _is_refused(self, host: str) -> bool:
         addresses = _LOCALHOST if host == "localhost" else _literal(host)
         return bool(addresses) and not any(map(self.allows, addresses))
 
     def _lets_out(self, text: str) -> bool:
-        """Whether a connection to an address is allowed. IPv6 addresses can contain IPv4, in several ways."""
         try:
             address = ipaddress.ip_address(text.partition("%")[0])
         except ValueError:

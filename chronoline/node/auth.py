@@ -11,6 +11,7 @@ from pathlib import Path
 
 from chronoline.broker.auth import Door, ServerTls, TokenIssuer, check_listener
 from chronoline.broker.tokens import Tokens
+from chronoline.callbacks.address_guard import AddressGuard
 from chronoline.node.settings import JwtTable, NodeSettings
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,16 @@ def open_door(settings: NodeSettings) -> Door:
             extra={"action": "no_grpc_certificates"},
         )
     return door
+
+
+def address_guard(settings: NodeSettings, door: Door) -> AddressGuard:
+    """The addresses that targets and timers may call.
+
+    A client that needs a token must not reach other services of this machine by the node.
+    """
+    return AddressGuard(
+        settings.allowed_calls, loopback=lambda: settings.calls_loopback and door.is_open
+    )
 
 
 def _tls(settings: NodeSettings) -> ServerTls | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from chronoline.broker.auth import Door
-from chronoline.callbacks.address_guard import AddressGuard
+from chronoline.callbacks.address_guard import LOOPBACK
 from chronoline.core.version import VERSION
+from chronoline.node.auth import address_guard
 from chronoline.node.settings import ANYWHERE, DEFAULT_GRPC, NodeSettings
 
 
@@ -25,8 +26,8 @@ def banner(settings: NodeSettings, where: Mapping[str, str], door: Door) -> Iter
         if settings.is_clustered:
             yield f"  cluster {settings.shown_coordination}"
     yield f"  access  {_access(settings, door)}"
-    yield callable_line(settings)
-    if "timers" in where and AddressGuard(settings.may_call).allows("127.0.0.1"):
+    yield callable_line(settings, door)
+    if "timers" in where and address_guard(settings, door).allows("127.0.0.1"):
         yield ""
         yield "Set the first timer, in another terminal:"
         yield ""
@@ -39,9 +40,10 @@ def banner(settings: NodeSettings, where: Mapping[str, str], door: Door) -> Iter
     yield ""
 
 
-def callable_line(settings: NodeSettings) -> str:
+def callable_line(settings: NodeSettings, door: Door) -> str:
     """The networks that a node may call."""
-    networks = ", ".join(settings.may_call) or "nothing else"
+    here = LOOPBACK if settings.calls_loopback and door.is_open else ()
+    networks = ", ".join((*settings.allowed_calls, *here)) or "nothing else"
     return f"  calls   the public internet, and {networks}   (URLs of targets and timers)"
 
 

@@ -36,7 +36,7 @@ from chronoline.broker.topic_lifecycle import TopicLifecycle
 from chronoline.broker.topic_watch import TopicWatch
 from chronoline.broker.topics import Topics
 from chronoline.broker.trusted_clock import TrustedClock, compare_clocks, watch_clock
-from chronoline.callbacks.address_guard import LOOPBACK, AddressGuard
+from chronoline.callbacks.address_guard import AddressGuard
 from chronoline.callbacks.caller import Caller
 from chronoline.coordination.contract import Coordination
 from chronoline.coordination.factory import EMBEDDED, open_coordination
@@ -178,7 +178,9 @@ class BrokerService(AsyncService):
         )
         calls = self._calls
         if calls is None:
-            caller = await self._exits.enter_async_context(Caller(AddressGuard(LOOPBACK)))
+            caller = await self._exits.enter_async_context(
+                Caller(AddressGuard(loopback=lambda: self._door.is_open))
+            )
             calls = TargetPolicy(caller=caller)
         topics = Topics(
             access,

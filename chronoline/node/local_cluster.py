@@ -97,7 +97,7 @@ def _banner(settings: NodeSettings, nodes: TimerNodes, door: Door) -> Iterator[s
     for node in running:
         yield f"  timers  {door.scheme}://{node}   process {nodes.pid(node)}"
     yield f"  list    {nodes.nodes_file}"
-    yield callable_line(settings)
+    yield callable_line(settings, door)
     yield ""
     yield f"chronoline timers nodes --address {running[0]}"
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from chronoline.broker.auth import Door
 from chronoline.broker.cluster.member import MemberOptions
 from chronoline.broker.limits import Limits
-from chronoline.callbacks.address_guard import AddressGuard
 from chronoline.callbacks.caller import Caller, CallLimits
 from chronoline.callbacks.signature import Signer
 from chronoline.coordination.factory import open_coordination
 from chronoline.core.errors import InvalidInput
+from chronoline.node.auth import address_guard
 from chronoline.node.settings import NodeSettings
 from chronoline.runtime import audit
 from chronoline.runtime.admission import Admission
@@ -41,7 +41,7 @@ async def start_roles(
     where: dict[str, str] = {}
     limits, calls = _limits(settings)
     admission = limits.admission()
-    caller = await exits.enter_async_context(_caller(settings, calls))
+    caller = await exits.enter_async_context(_caller(settings, door, calls))
     timers: TimerService | None = None
     if settings.has_timers:
         options = replace(
@@ -81,7 +81,7 @@ def _limits(settings: NodeSettings) -> tuple[Limits, int]:
     return replace(settings.limits.limits(), connections=shares.connections), shares.calls
 
 
-def _caller(settings: NodeSettings, in_all: int) -> Caller:
+def _caller(settings: NodeSettings, door: Door, in_all: int) -> Caller:
     """One caller of URLs for all roles."""
     callbacks = settings.callbacks
     limits = CallLimits(
@@ -89,7 +89,7 @@ def _caller(settings: NodeSettings, in_all: int) -> Caller:
         in_all=in_all,
         timeout_ms=callbacks.timeout_ms,
     )
-    return Caller(AddressGuard(settings.may_call), limits=limits)
+    return Caller(address_guard(settings, door), limits=limits)
 
 
 # The broker

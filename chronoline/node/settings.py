@@ -300,8 +300,8 @@ class CallbacksTable(SettingsTable):
     """Calls to URLs of timers and of topics with a target."""
 
     allow: Annotated[Listed, AfterValidator(_networks)] = LOOPBACK
-    """Networks that may be called besides the public internet. By default none for a node that listens beyond
-    loopback."""
+    """Networks that may be called besides the public internet. The default is for a node that listens
+    on loopback alone, while it asks for no token and has no allowed_hosts; it is none for any other."""
     timeout_ms: DurationMs = Field(default=2_000, ge=10, le=_HOUR_MS)
     """An answer that takes longer counts as a failure."""
     for_each_host: Whole = Field(default=64, ge=1, le=10_000)
@@ -437,12 +437,20 @@ class NodeSettings(Settings):
         return {name: listener for name, listener in found.items() if listener is not None}
 
     @property
-    def may_call(self) -> tuple[str, ...]:
-        """Networks besides the public internet: by default loopback, if the node listens there alone."""
-        if "allow" in self.callbacks.model_fields_set:
-            return self.callbacks.allow
+    def allowed_calls(self) -> tuple[str, ...]:
+        """Networks besides the public internet that may be called, whatever the access to the node."""
+        return self.callbacks.allow if "allow" in self.callbacks.model_fields_set else ()
+
+    @property
+    def calls_loopback(self) -> bool:
+        """Whether this machine may be called while nobody needs a token.
+
+        Not behind a proxy, by which other machines reach a node on loopback; `allowed_hosts` tells of one.
+        """
         only_here = all(is_loopback(each.host) for each in self.listeners.values())
-        return self.callbacks.allow if only_here else ()
+        return (
+            "allow" not in self.callbacks.model_fields_set and only_here and not self.allowed_hosts
+        )
 
     def shares(self, descriptors: int, *, even_if_set: bool = False) -> Shares:
         """The most connections and calls for a number of descriptors; explicit settings win.

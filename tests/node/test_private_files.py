@@ -1,4 +1,4 @@
-"""What a node and its commands write can be read by their user alone, whatever the umask."""
+"""Files of a node and of its commands can be read by their user alone, whatever the umask."""
 
 from __future__ import annotations
 

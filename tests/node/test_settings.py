@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from chronoline.broker.auth import Door, ServerTls
 from chronoline.broker.limits import Limits
+from chronoline.broker.tokens import Tokens
 from chronoline.core.errors import InvalidInput
+from chronoline.node.auth import address_guard
 from chronoline.node.settings import (
     BROKER_ROLES,
     CallbacksTable,
@@ -20,6 +23,7 @@ from chronoline.node.settings import (
 )
 from chronoline.runtime.descriptors import Shares
 from chronoline.runtime.settings.loader import Origin
+from tests.certificates import Authority
 
 ROOT = Path(__file__).parents[2]
 
@@ -373,19 +377,42 @@ def test_documentation_has_every_setting_of_timers(
 
 
 @pytest.mark.parametrize(
-    ("given", "may_call"),
+    ("given", "loopback", "private"),
     [
-        ({}, ("127.0.0.0/8", "::1/128")),
-        ({"http": "0.0.0.0:80"}, ()),
-        ({"grpc": "10.0.0.1:7400"}, ()),
-        ({"http": "", "grpc": "[::1]:7400"}, ("127.0.0.0/8", "::1/128")),
-        ({"timers": "10.0.0.1:7253"}, ("127.0.0.0/8", "::1/128")),
-        ({"timers": "10.0.0.1:7253", "roles": "timers"}, ()),
-        ({"http": "0.0.0.0:80", "callbacks.allow": "10.0.0.0/8"}, ("10.0.0.0/8",)),
-        ({"callbacks.allow": ""}, ()),
+        ({}, True, False),
+        ({"http": "0.0.0.0:80"}, False, False),
+        ({"grpc": "10.0.0.1:7400"}, False, False),
+        ({"http": "", "grpc": "[::1]:7400"}, True, False),
+        ({"timers": "10.0.0.1:7253"}, True, False),
+        ({"timers": "10.0.0.1:7253", "roles": "timers"}, False, False),
+        ({"allowed_hosts": "chronoline.example"}, False, False),
+        ({"http": "0.0.0.0:80", "callbacks.allow": "10.0.0.0/8"}, False, True),
+        ({"callbacks.allow": ""}, False, False),
     ],
 )
 def test_loopback_calls_need_a_private_node(
-    given: dict[str, str], may_call: tuple[str, ...]
+    given: dict[str, str], loopback: bool, private: bool
 ) -> None:
-    assert NodeSettings.load(None, {}, given).may_call == may_call
+    guard = address_guard(NodeSettings.load(None, {}, given), Door())
+    assert [guard.allows(each) for each in ("127.0.0.1", "10.0.0.1")] == [loopback, private]
+
+
+def test_loopback_calls_end_when_a_token_is_needed(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    settings = NodeSettings.load(None, {}, {})
+    guard = address_guard(settings, Door(tokens))
+    named = NodeSettings.load(None, {}, {"callbacks.allow": "127.0.0.0/8"})
+    named_guard = address_guard(named, Door(tokens))
+    assert guard.refusal("http://localhost:9000/") is None
+    tokens.create("ops")
+    assert not guard.allows("127.0.0.1")
+    assert "callbacks.allow" in str(guard.refusal("http://localhost:9000/"))
+    assert named_guard.allows("127.0.0.1")
+
+
+def test_loopback_calls_end_where_a_certificate_is_needed(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("node")
+    tls = ServerTls(certificate=certificate, key=key, client_ca=authority.file)
+    guard = address_guard(NodeSettings.load(None, {}, {}), Door(None, tls))
+    assert not guard.allows("127.0.0.1")
