@@ -71,6 +71,7 @@ PLAYED: dict[tuple[str, str], str] = {
 """The test that plays all blocks of a language of a page."""
 
 NOT_PLAYED = {
+    "docs/deployment.md": "makes a role and a database; the tutorial plays such ones",
     "docs/pipe.md": "the query needs receipts: tests/spark/pipes reads some with the same schema",
     "docs/spark-cluster.md": "needs Databricks",
     "docs/spark.md": "needs Spark: tests/spark runs the examples that the page links to",
@@ -95,6 +96,7 @@ PROGRAMS = {
     "install": "writes into /etc",
     "kubectl": "needs a cluster; tests/deploy checks the manifests",
     "make": "its targets are looked up",
+    "openssl": "tests/deploy/test_deployment_page.py runs its commands",
     "pg_dump": "tests/upgrade/test_restore.py runs it with these options",
     "pip": "installs; tests/project/test_release.py installs into empty environments",
     "printf": "writes a file of passwords",
@@ -105,7 +107,9 @@ PROGRAMS = {
     "systemctl": "needs systemd; tests/deploy checks the units",
     "useradd": "makes a user of the system",
     "venv-pack": "needs a cluster that unpacks it",
-    **dict.fromkeys((".", "cat", "cd", "export", "mkdir", "seq"), "of the shell"),
+    **dict.fromkeys(
+        (".", "cat", "cd", "cp", "export", "grep", "mkdir", "seq", "sh", "umask"), "of the shell"
+    ),
 }
 """Programs beside ours, and why a page that is not played may call them."""
 
