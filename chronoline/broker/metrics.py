@@ -160,6 +160,7 @@ _QUERIES: Mapping[str, tuple[str, str, str]] = {
     "count": ("read", "range", "all"),
     "forecast": ("read", "range", "all"),
     "held": ("read", "range", "processing"),
+    "await_durable": ("update", "lookup", "all"),
     "purge": ("delete", "range", "all"),
     "create_topic": ("create", "lookup", "all"),
     "drop_topic": ("delete", "lookup", "all"),

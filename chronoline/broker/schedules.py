@@ -92,6 +92,7 @@ class Schedules:
                 _decided, given, before, floor_ms, self._access.clock.now_ms()
             )
             if before is not None and before.says_the_same(new):
+                await self._access.await_durable()
                 return before
             if before is not None and not replacing:
                 raise ScheduleExists(
@@ -121,6 +122,7 @@ class Schedules:
             before = await self.find(name)
             check(before, (await self._topics.get(before.topic_uid)).name)
             if before.paused is paused:
+                await self._access.await_durable()
                 return before
             times = readable_times(before)
             now_ms = self._access.clock.now_ms()
@@ -137,6 +139,7 @@ class Schedules:
         for _ in range(_TRIES):
             before = await self._find(name)
             if before is None:
+                await self._access.await_durable()
                 return False
             check(before, (await self._topics.get(before.topic_uid)).name)
             now_ms = self._access.clock.now_ms()

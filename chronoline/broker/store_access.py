@@ -139,6 +139,10 @@ class StoreAccess:
         """The identity of the store."""
         return await self.call("identity", lambda store: store.identity())
 
+    async def await_durable(self) -> None:
+        """Waits until all that was read is as durable as a change: before a request is answered by it."""
+        await self.call("await_durable", lambda store: store.await_durable(), changes=True)
+
     async def call(
         self,
         query: str,

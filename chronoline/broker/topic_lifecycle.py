@@ -22,7 +22,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from chronoline.broker.topic_steps import Holder, Step, StoredTopic, next_step
+from chronoline.broker.topic_steps import FOLLOWS_STORE, Holder, Step, StoredTopic, next_step
 from chronoline.coordination import claims
 from chronoline.coordination.claims import CLAIMS, TaskClaim, claims_of
 from chronoline.coordination.contract import (
@@ -97,6 +97,8 @@ class StoreCalls(Protocol):
     async def call(
         self, query: str, read: Callable[[Store], Result], *, changes: bool = False
     ) -> Result: ...
+
+    async def await_durable(self) -> None: ...
 
 
 class TopicLifecycle(AsyncService):
@@ -250,6 +252,7 @@ class TopicLifecycle(AsyncService):
                     f"topic {name!r} is being deleted; its name is free when that is done"
                 )
             if stored is not None and (registered is None or _is_same(registered, stored)):
+                await self._access.await_durable()
                 await self._wait_seen(name, stored.topic.uid)
                 return stored.topic, made is not None and made.uid == stored.topic.uid
             if not await self._take_claim(name):
@@ -334,6 +337,8 @@ class TopicLifecycle(AsyncService):
         stored: StoredTopic | None,
     ) -> None:
         logger.debug("topic %r: %s", name, step, extra={"action": "topic_step", "topic": name})
+        if step in FOLLOWS_STORE:
+            await self._access.await_durable()
         if step is Step.GIVE_UP:
             await self._give_up(name)
         elif step is Step.ADOPT and stored is not None:

@@ -75,6 +75,9 @@ _UNDER_CLAIM = frozenset(
 )
 """Steps of one broker at a time. All others are one compare-and-swap each."""
 
+FOLLOWS_STORE = frozenset({Step.ADOPT, Step.OPEN, Step.ABORT, Step.CLOSE, Step.FORGET, Step.REMOVE})
+"""Steps that change the registry because of what the store shows, which must be durable there by then."""
+
 
 def next_step(
     registered: RegisteredTopic | None, stored: StoredTopic | None, holder: Holder

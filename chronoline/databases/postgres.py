@@ -60,6 +60,7 @@ _MIGRATION_LOCK = 0x6368726F6E6F
 _MIGRATION_LOCK_MS = 300
 MIGRATION_S = 60.0
 """How long to try to migrate a schema whose tables others use."""
+_WAIT_FOR_STANDBY = "SyncRepWaitForLSN"
 _GIVEN_UP = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
 SAFE_PATH = "pg_catalog, pg_temp"
@@ -95,6 +96,13 @@ _SESSION_SETTINGS = {
 }
 
 
+MARK = "SELECT pg_catalog.pg_logical_emit_message(true, 'chronoline', '')"
+"""Writes a few bytes to the log of the database, and changes nothing.
+
+So the commit waits like that of a change: for the disk, and for synchronous standbys. A transaction that only
+reads waits for neither, and one that only has a number does not either.
+"""
+
 Connection = psycopg.Connection[tuple[Any, ...]]
 Row = tuple[Any, ...]
 Answer = TypeVar("Answer")
@@ -107,6 +115,12 @@ class _ImpatientConnection(psycopg.Connection[tuple[Any, ...]]):
     """How long to wait for an answer; None means the time for any statement."""
     local: dict[str, str] | None = None
     """Settings that each transaction needs anew, since a pooler may give it another session."""
+    is_only_local = False
+    """Whether the wait of its last commit for a synchronous standby was cancelled."""
+
+    def hear(self, notice: psycopg.errors.Diagnostic) -> None:
+        """Handles a notice of the server. A cancelled wait is no error to it, and its text has a language."""
+        self.is_only_local |= notice.source_function == _WAIT_FOR_STANDBY
 
     def wait(
         self,
@@ -153,7 +167,7 @@ class PostgresDatabase:
             ) from error
         except psycopg.Error as error:
             raise StoreError(f"the schema cannot be read or made: {_one_line(error)}") from error
-        self._pool = psycopg_pool.ConnectionPool[Connection](
+        self._pool = psycopg_pool.ConnectionPool[_ImpatientConnection](
             url,
             connection_class=_ImpatientConnection,
             min_size=1,
@@ -206,6 +220,14 @@ class PostgresDatabase:
         return self._tried(
             lambda connection: self._fetch(connection, query, values, {}), StoreUnavailable
         )
+
+    def await_durable(self) -> None:
+        """Waits until all commits that a read has shown are where a change that was answered is.
+
+        A commit becomes visible before a synchronous standby has it if the server was started anew meanwhile,
+        or the wait was cancelled. The log has an order, so a commit of ours behind them is enough.
+        """
+        self.run(MARK, {})
 
     def transact(
         self,
@@ -290,7 +312,7 @@ class PostgresDatabase:
             return cursor.fetchall() if cursor.description else []
 
     @contextmanager
-    def connection(self, turn_ms: int | None = None) -> Iterator[Connection]:
+    def connection(self, turn_ms: int | None = None) -> Iterator[_ImpatientConnection]:
         self.check_open()
         timeout_s = CONNECT_TIMEOUT_S if turn_ms is None else turn_ms / 1000
         try:
@@ -303,8 +325,13 @@ class PostgresDatabase:
                 f"no connection to PostgreSQL within {timeout_s:.0f} s; nothing was changed"
             ) from error
         self._is_lost = False
+        connection.is_only_local = False
         try:
             yield connection
+            if connection.is_only_local:
+                raise OutcomeUnknown(
+                    "the wait for a synchronous standby was cancelled, and it may not have the change"
+                )
         except psycopg.OperationalError:
             if connection.info.transaction_status is TransactionStatus.ACTIVE:
                 connection.close()  # the answer may still come, and would be taken for another's
@@ -331,7 +358,8 @@ class PostgresDatabase:
         connection.patience_s = patience_s
         return connection
 
-    def _configure(self, connection: Connection) -> None:
+    def _configure(self, connection: _ImpatientConnection) -> None:
+        connection.add_notice_handler(connection.hear)
         connection.adapters.register_dumper(list, ListDumper)
         settings = {"lock_timeout": f"{self._lock_timeout_ms}ms"} | _SESSION_SETTINGS
         row = connection.execute(
@@ -341,7 +369,6 @@ class PostgresDatabase:
             # An acknowledged commit survives a crash, whatever the database's default.
             settings["synchronous_commit"] = "on"
         if _is_pooled(connection):
-            assert isinstance(connection, _ImpatientConnection)
             connection.local = settings
             connection.prepare_threshold = None  # the next transaction may have another session
             return

@@ -21,7 +21,8 @@ Everywhere:
   `session`, and the version after its own), refused if it names another, `unknown` if it does not tell or if
   the earlier attempt may still take effect.
 - A change that was answered survives the death of the process and of the machine, on engines whose
-  `capabilities.durable` says so.
+  `capabilities.durable` says so. That holds as well for an answer that rests on what the store has already:
+  done before, `exists`, deleted before. A read may show a change before it is durable (`await_durable`).
 """
 
 from __future__ import annotations
@@ -810,6 +811,14 @@ class Store(ScheduleStore, Closable):
         """The time of the store's server, for comparison with one's own clock; None if it has none.
 
         No rule depends on it.
+        """
+
+    @abstractmethod
+    def await_durable(self) -> None:
+        """Waits until everything that this store has shown is as durable as a change that was answered.
+
+        A read may show a change that a synchronous standby does not have yet. Call this before you answer, or
+        delete, anything because of what was read.
         """
 
     @abstractmethod

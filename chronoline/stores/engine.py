@@ -362,6 +362,13 @@ class Engine(Protocol[Connection]):
 
     def clock_ms(self) -> int | None: ...
 
+    def await_durable(self, connection: Connection | None) -> None:
+        """Waits until everything that was read before is as durable as a write.
+
+        With a connection its commit waits, and not the call. Here nobody sees a change before it is durable.
+        """
+        return
+
     def identity(self) -> str: ...
 
     def close(self) -> None: ...

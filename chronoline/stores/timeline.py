@@ -736,6 +736,9 @@ class Timeline(Store):
     def clock_ms(self) -> int | None:
         return self.engine.clock_ms()
 
+    def await_durable(self) -> None:
+        self.engine.await_durable(None)
+
     def identity(self) -> str:
         return self.engine.identity()
 

@@ -42,6 +42,7 @@ class TopicCatalog:
             if self._engine.insert_topic(topic):
                 return self._remember(topic, now_ms)
             if self._engine.is_name_taken(name):
+                self._engine.await_durable(None)
                 raise TopicExists(self._why_taken(name))
         raise StoreBusy(f"no uid was free for topic {name!r}; nothing was changed. Try again")
 
@@ -56,6 +57,7 @@ class TopicCatalog:
     def ensure(self, name: str, settings: TopicSettings, now_ms: int) -> Topic:
         found = self.find(name)
         if found is not None:
+            self._engine.await_durable(None)
             return found
         try:
             return self.create(name, settings, now_ms)
@@ -71,7 +73,12 @@ class TopicCatalog:
     def delete(self, uid: int, now_ms: int) -> bool:
         check_time("now_ms", now_ms)
         check_uid(uid)
-        return self._engine.delete_topic(uid, now_ms) if 0 <= uid <= MAX_UID else False
+        if not 0 <= uid <= MAX_UID:
+            return False
+        done = self._engine.delete_topic(uid, now_ms)
+        if not done:
+            self._engine.await_durable(None)
+        return done
 
     def get(self, uid: int, connection: Any = None) -> Topic:
         """The topic as the engine has it now; raises `TopicNotFound` if it was deleted."""
@@ -106,6 +113,7 @@ class TopicCatalog:
                 )
             changed = change(topic)
             if changed == topic:
+                self._engine.await_durable(None)
                 return topic
             if self._engine.change_topic(changed):
                 made = replace(changed, revision=changed.revision + 1)

@@ -135,6 +135,7 @@ class Writer:
         rows = self._engine.rows(self.connection, topic, keys)
         if len(rows) < len(keys):
             self.check_topic(topic)  # it may have been deleted
+        self._engine.await_durable(self.connection)  # the rows may answer that it was done before
         for _, value in left:
             batch.settle(explain(rows.get(value.id), value))
 

@@ -130,7 +130,7 @@ class PostgresServer(Server):
             return False
         if len(lines) <= _STATUS_LINE or lines[0] != str(self.pid):
             return False
-        return lines[_STATUS_LINE].strip() == "ready"
+        return lines[_STATUS_LINE].strip() in ("ready", "standby")
 
     def _remove_home(self) -> None:
         """Removes the folder at exit, except in a fork, whose parent has the server."""
@@ -146,6 +146,9 @@ class PostgresServer(Server):
                 self.data_dir.rmdir()
                 self.data_dir.symlink_to(inside)
             os.chown(self.data_dir, self._other_user.pw_uid, self._other_user.pw_gid)
+        self._fill_data_dir()
+
+    def _fill_data_dir(self) -> None:
         settings = [text for item in _SETTINGS.items() for text in ("-c", "=".join(item))]
         self._run(
             *("initdb", "-D", str(self.data_dir.resolve()), "-U", "postgres", "--auth=trust"),

@@ -16,7 +16,14 @@ from chronoline.core.message import Message, NewMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
-from chronoline.databases.postgres import NO_LISTEN, Connection, PostgresDatabase, Row, fetch
+from chronoline.databases.postgres import (
+    MARK,
+    NO_LISTEN,
+    Connection,
+    PostgresDatabase,
+    Row,
+    fetch,
+)
 from chronoline.databases.postgres_listener import PostgresListener
 from chronoline.databases.queries import load_queries
 from chronoline.stores.contract import Capabilities, Counts, Notice, Recipient, StoredRow, Watch
@@ -411,6 +418,12 @@ class PostgresEngine(SqlEngine[Connection]):
 
     def clock_ms(self) -> int | None:
         return int(self._read("clock", {})[0][0])
+
+    def await_durable(self, connection: Connection | None) -> None:
+        if connection is None:
+            self.database.await_durable()
+        else:
+            fetch(connection, MARK, {})
 
     def close(self) -> None:
         if self.database.forked:

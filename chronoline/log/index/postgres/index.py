@@ -16,6 +16,7 @@ from chronoline.core.errors import (
 )
 from chronoline.databases.postgres import (
     CONNECT_TIMEOUT_S,
+    MARK,
     NO_LISTEN,
     Connection,
     PostgresDatabase,
@@ -72,13 +73,16 @@ class PostgresIndex(Index):
 
     def tie(self, log_id: str) -> str:
         self._run("tie", {"id": log_id})
-        return self.log_id() or log_id
+        tied = self.log_id() or log_id
+        self._database.await_durable()
+        return tied
 
     # Topics
 
     def create_topic(self, topic: LogTopic) -> None:
         values = {"uid": topic.uid, "name": topic.name, "partitions": topic.partitions}
         if not self._run("create_topic", values):
+            self._database.await_durable()
             raise TopicExists(f"a topic named {topic.name!r} exists already")
 
     def find_topic(self, name: str) -> LogTopic | None:
@@ -90,7 +94,10 @@ class PostgresIndex(Index):
 
     def delete_topic(self, topic_uid: int) -> bool:
         word = self._voice.word({topic_uid}) if self._voice else ""
-        return bool(self._run("delete_topic", {"uid": topic_uid, "word": word}))
+        done = bool(self._run("delete_topic", {"uid": topic_uid, "word": word}))
+        if not done:
+            self._database.await_durable()
+        return done
 
     def deleted_topics(self) -> list[int]:
         return [uid for (uid,) in self._read("deleted_topics", {})]
@@ -140,8 +147,10 @@ class PostgresIndex(Index):
     def _settle(self, values: dict[str, Any]) -> list[int]:
         """The answer of an earlier commit."""
         rows = self._read("object", values)
+        floors = [] if rows else self._read("floor_above", values)
+        self._database.await_durable()
         if not rows:
-            if floors := self._read("floor_above", values):
+            if floors:
                 raise ObjectTooOld(floors[0][0])
             raise TopicNotFound(f"a topic or partition of object {values['name']!r} is not there")
         refs, given = rows[0]
@@ -158,6 +167,7 @@ class PostgresIndex(Index):
 
     def was_committed(self, object_name: str) -> bool | None:
         rows = self._read("object", {"name": object_name})
+        self._database.await_durable()
         return bool(rows[0][0] != -1) if rows else None
 
     def heads(self, topic_uid: int) -> list[Head]:
@@ -214,7 +224,9 @@ class PostgresIndex(Index):
         def work(connection: Connection) -> bool:
             found = bool(fetch(connection, _QUERIES["delete_group"], values))
             # Another statement, which sees what others held while we waited for them.
-            return bool(fetch(connection, _QUERIES["delete_progress"], values)[0][0]) or found
+            found = bool(fetch(connection, _QUERIES["delete_progress"], values)[0][0]) or found
+            fetch(connection, MARK, {})  # also if it was deleted before
+            return found
 
         return self._database.transact(work)
 
@@ -356,7 +368,9 @@ class PostgresIndex(Index):
         def work(connection: Connection) -> list[str]:
             fetch(connection, _QUERIES["sweep"], values)
             # Another statement, which sees those that others committed while we waited for them.
-            return [name for (name,) in fetch(connection, _QUERIES["swept"], values)]
+            found = [name for (name,) in fetch(connection, _QUERIES["swept"], values)]
+            fetch(connection, MARK, {})  # the objects are deleted because of this answer
+            return found
 
         return self._database.transact(work)
 
@@ -407,7 +421,10 @@ class PostgresIndex(Index):
         return self._database.transact(work)
 
     def unreferenced(self, limit: int) -> list[str]:
-        return [name for (name,) in self._read("unreferenced", {"limit": limit})]
+        names = [name for (name,) in self._read("unreferenced", {"limit": limit})]
+        if names:
+            self._database.await_durable()  # the objects are deleted because of this answer
+        return names
 
     def forget(self, names: Sequence[str]) -> None:
         if names:
