@@ -19,28 +19,21 @@ ends by measured conditions alone. The closures of the node's gate make it unrea
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from chronoline.broker.gate import ClosureType, Gate
-from chronoline.core.errors import BrokerUnavailable, ChronolineError, StoreUnavailable
+from chronoline.core.errors import BrokerUnavailable, StoreUnavailable
 
 if (
     TYPE_CHECKING
 ):  # its libraries do not come with the base install, whose `status` reads this module
-    from chronoline.broker.store_access import StoreAccess
+    from chronoline.broker.store_probe import StoreProbe
 
 logger = logging.getLogger(__name__)
-
-_ASK_EVERY_S = 0.5
-_PATIENCE_S = 2.0
-_SILENT_S = 2.0
-"""A store that has answered no call for this time is asked, so that an idle broker knows how it is."""
 
 
 class DegradationType(StrEnum):
@@ -81,11 +74,9 @@ class Degradation:
 class Degradations:
     """The current degradations of a node. Owned by the event loop."""
 
-    def __init__(self, access: StoreAccess, gate: Gate) -> None:
-        self._access = access
+    def __init__(self, probe: StoreProbe, gate: Gate) -> None:
+        self._probe = probe
         self._gate = gate
-        self._asked_s = -_ASK_EVERY_S
-        self._asking: asyncio.Task[None] | None = None
         self._told: frozenset[DegradationType] = frozenset()
         self._finders: list[Callable[[], Iterable[Degradation]]] = []
         self._noticed: dict[tuple[DegradationType, str], Degradation] = {}
@@ -113,14 +104,9 @@ class Degradations:
         )
 
     async def refresh(self) -> tuple[Degradation, ...]:
-        """Calls the store, at most twice a second and for 2 s; then `current` and `notices`."""
-        due = time.monotonic() - self._asked_s >= _ASK_EVERY_S
-        if self._asking is None and due and not self._gate.stopping:
-            self._asking = asyncio.create_task(self._ask(), name="asking the store")
-        if (asking := self._asking) is not None:
-            await asyncio.wait([asking])
-            if not asking.cancelled():
-                asking.result()
+        """Asks the store, unless it was asked a moment ago; then `current` and `notices`."""
+        if not self._gate.stopping:
+            await self._probe.ask()
         self.log_changes()
         return (*self.current, *self.notices)
 
@@ -135,18 +121,9 @@ class Degradations:
             raise StoreUnavailable(words)
         raise BrokerUnavailable(words)
 
-    async def keep_watch(self) -> None:
-        """Logs changes, also without requests: a silent store is asked. Called every second."""
-        if self.current or self._access.silent_s >= _SILENT_S:
-            await self.refresh()
-        else:
-            self.log_changes()
-
     def stop(self) -> None:
-        """The node stops: the store is not called any more. May be called twice."""
+        """The node stops. May be called twice."""
         self._gate.stopping = True
-        if self._asking is not None:
-            self._asking.cancel()
 
     def log_changes(self) -> None:
         """Logs new degradations, and the end of all."""
@@ -179,16 +156,3 @@ class Degradations:
                 logger.warning(
                     "no longer degraded: %s", each.reason, extra={"action": "recovered", **entities}
                 )
-
-    async def _ask(self) -> None:
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                await self._access.call("ready", lambda store: store.find_topic("-"))
-            self._gate.unanswered = ""
-        except TimeoutError:
-            self._gate.unanswered = f"the store did not answer within {_PATIENCE_S:g} s"
-        except ChronolineError as error:
-            self._gate.unanswered = str(error)
-        finally:
-            self._asked_s = time.monotonic()
-            self._asking = None

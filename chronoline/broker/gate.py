@@ -3,9 +3,10 @@
 There is one answer for all who ask. A *closure* is one reason against it. Not every closure stops every work,
 as the table `STOPS` says:
 
-- A store that does not answer stops nothing here. Each reservation asks whether it answers again, and
-  `store_access` lets one call in a while through. Held messages are pushed while their leases live. Other
-  brokers get the shares of this one's consumers meanwhile (`loader`).
+- A store that does not answer, or takes no changes, stops nothing here: `store_access` refuses the calls, and
+  lets one in a while through where nothing else tells whether it answers again (`store_health`). Held
+  messages are pushed while their leases live. Other brokers get the shares of this one's consumers
+  meanwhile, and the consumers themselves (`loader`, `overseer`).
 - A session with the coordination service that is not trusted stops everything new: others may serve the
   consumers of this broker. Leases that consumers hold are honoured.
 - A clock that is not trusted stops everything that acts by the time.
@@ -26,7 +27,9 @@ if TYPE_CHECKING:  # as in `degradation`
     from chronoline.broker.store_access import StoreAccess
 
 _AWAY = "the store does not answer; see the log and /v1/info"
-_NO_CHANGES = "the store takes no changes: it is full, or busy with other processes; see the log"
+_NO_CHANGES = (
+    "the store takes no changes: it is full, busy with others, or waits for a standby; see the log"
+)
 
 
 class ClosureType(StrEnum):
@@ -93,8 +96,6 @@ class Gate:
         self._coordination_problem = coordination
         self._coordination_details = coordination_details
         self.stopping = False
-        self.unanswered = ""
-        """Why the last question whether the store answers was not answered; empty if it was."""
         self._finders: dict[ClosureType, Callable[[], Closure | None]] = {
             ClosureType.STOPPING: self._by_stop,
             ClosureType.STORAGE: self._by_store,
@@ -105,7 +106,7 @@ class Gate:
     @property
     def store_problem(self) -> str:
         """Why the store does not answer; empty while it does."""
-        return self._access.problem or self.unanswered
+        return self._access.problem
 
     @property
     def closures(self) -> tuple[Closure, ...]:

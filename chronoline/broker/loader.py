@@ -287,6 +287,12 @@ class Loader:
         self._to_push.ring()
         self._to_settle.ring()
 
+    def store_changed(self) -> None:
+        """Shows at once whether the consumers are served here: a reservation under way would delay that."""
+        if self.gate.closure(Work.RESERVE) is None:
+            self._observe(self._clock.now_ms(), is_open=not self.gate.store_problem)
+        self.changed()
+
     def _touch(self, subscription: Subscription) -> None:
         """Wakes the tasks: work of one consumer may be due earlier than planned."""
         self._is_touched = True

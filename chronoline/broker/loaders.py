@@ -136,6 +136,11 @@ class Loaders:
         for loader in self._loaders.values():
             loader.changed()
 
+    def store_changed(self) -> None:
+        """The store does not answer any more, or does again: the other brokers hear of it at once."""
+        for loader in self._loaders.values():
+            loader.store_changed()
+
     def tidy(self) -> None:
         """Forgets lapsed leases."""
         now_ms = self._clock.now_ms()

@@ -37,6 +37,7 @@ from chronoline.core.selector import (
     preferred_brokers,
     wanted_move,
 )
+from chronoline.runtime.alarm import Alarm
 from chronoline.runtime.service import AsyncService
 from chronoline.runtime.tasks import supervise
 
@@ -45,6 +46,7 @@ _SENT_MS = 10_000
 _INACTIVE_MS = 600_000
 """How long a broker that has vanished is shown."""
 _LOOK_EVERY_S = 1.0
+_LOOK_WHEN_DEGRADED_S = 0.25
 """The interval between two looks for moves: a reason that lasts has no event."""
 _LOAD_OVER_S = 5.0
 _CARRIER = "carrier"
@@ -289,6 +291,7 @@ class Overseer(AsyncService):
         self._seen_consumers: Mapping[int, Mapping[str, ConsumerRecord]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._told: list[str] = []
+        self._to_look = Alarm()
         self.clients = LocalClients()
 
     @property
@@ -367,9 +370,14 @@ class Overseer(AsyncService):
 
     async def _look_for_moves(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
+            is_degraded = _fitness_of(self._own()) is BrokerHealth.DEGRADED
+            await self._to_look.sleep(_LOOK_WHEN_DEGRADED_S if is_degraded else _LOOK_EVERY_S)
             for notice in self._notices():
                 self.clients.suggest(notice)
+
+    def look(self) -> None:
+        """This broker's own state has changed: it looks for moves at once."""
+        self._to_look.ring()
 
     def _notices(self) -> Iterator[MoveNotice]:
         self._see_brokers()

@@ -3,9 +3,13 @@
 Changes go through storage threads, which commit the changes that arrive meanwhile together. Reads run in
 threads of their own: some for clients, which may take long, and some for the broker's own work, so that a
 count of millions of rows delays no push. Clients take turns, so that one with many reads delays another by
-the reads that are under way alone. A call that takes longer than `patience_s` is withdrawn from its
-queue: nothing was changed, and the store is unavailable. A change that a commit has taken meanwhile cannot be
-withdrawn, and is answered as unknown. A full queue refuses at once.
+the reads that are under way alone. The probe of the store has a thread (`store_probe`), and so has the upkeep
+that writes, which may hang in its commit.
+
+A call that takes longer than `patience_s` is withdrawn from its queue: nothing was changed, and the store is
+unavailable. A change that a commit has taken meanwhile cannot be withdrawn, and is answered as unknown. A
+full queue refuses at once. When the store turns silent, the reads under way and the changes that still wait
+in a queue end at once.
 
 The storage threads use a clock that raises while it is too far from the store's: then a change is refused,
 also one that is in its queue already. A read that changes something takes the time from the same clock.
@@ -21,6 +25,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from enum import Enum, auto
 from typing import Any, TypeVar
 
 from chronoline.broker.metrics import BrokerMetrics
@@ -38,7 +43,7 @@ from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.admission import served_client
 from chronoline.runtime.clock import Clock
 from chronoline.runtime.service import Closable
-from chronoline.stores.contract import Store
+from chronoline.stores.contract import Reach, Store
 
 logger = logging.getLogger(__name__)
 
@@ -52,26 +57,37 @@ _OWN_QUERIES = frozenset(
         "members",
         "next_schedule",
         "next_ts",
-        "purge",
-        "ready",
-        "step_schedules",
         "topic",
         "unreserve",
     }
 )
 """Reads that the broker's own work waits for. Each is quick; all others are reads of clients."""
+_UPKEEP = frozenset({"purge", "step_schedules"})
+"""The broker's own work that writes."""
 _REMOVALS = frozenset({"purge"})
-"""Reads that write. A store can accept them while it has no room for other changes."""
-# With the storage threads, at most three, as many as PostgreSQL's pool has connections.
+"""Work that writes. A store can accept it while it has no room for other changes."""
+# With the storage threads, at most three, and that of the upkeep: as many as PostgreSQL's pool has.
 _CLIENT_THREADS = 3
 _OWN_THREADS = 2
 _MOST_WAITING = 4_000
 """The most waiting reads of clients, and of the broker's own work."""
+_PROBE_LATE_S = 0.25
+"""The time after that of a probe in which its thread may still tell the outcome."""
 _SHARES = 4
 """One client has this part of the waiting reads at most."""
 
 Result = TypeVar("Result")
 _Read = tuple[Future[Any], Callable[[], Any]]
+
+
+class _CallKind(Enum):
+    """The kinds of calls that wait."""
+
+    READ = auto()
+    SINGLE = auto()
+    """A rare change."""
+    GROUPED = auto()
+    """A change that is committed together with others."""
 
 
 class StoreAccess:
@@ -95,9 +111,14 @@ class StoreAccess:
         self._own_reads = ReadThreads(
             "chronoline-own-look", threads=_OWN_THREADS, most_waiting=_MOST_WAITING
         )
+        self._upkeep = ReadThreads("chronoline-upkeep", threads=1, most_waiting=_MOST_WAITING)
+        self._probes = ReadThreads("chronoline-probe", threads=1, most_waiting=_MOST_WAITING)
+        self._probing: Future[Reach] | None = None
         self._metrics = metrics
         self.patience_s = patience_s
         self._health = StoreHealth()
+        self._under_way: dict[asyncio.Timeout, tuple[Future[Any], _CallKind]] = {}
+        """The calls that wait, by their time-outs."""
         self._answered_s = 0.0  # when the store last answered any call
 
     @property
@@ -106,14 +127,13 @@ class StoreAccess:
         return self._health.problem
 
     @property
-    def silent_s(self) -> float:
-        """The time since the store last answered a call."""
-        return time.perf_counter() - self._answered_s
-
-    @property
     def refusal(self) -> str:
         """Why the store, which answers, takes no changes: no room, or another process writes."""
         return self._health.refusal(time.monotonic())
+
+    def check_changes(self) -> None:
+        """Raises `StoreUnavailable` while the store is silent, or takes no changes. It is not called."""
+        self._health.check(changes=True)
 
     async def compare_clocks(self) -> None:
         """Compares the broker's clock with the store's."""
@@ -123,10 +143,10 @@ class StoreAccess:
         self, query: str, submit: Callable[[StorageThreads], Future[Result]], *, topic: str = ""
     ) -> Result:
         """A change through the storage threads. `query` and `topic` name it in the metrics."""
-        self._health.admit(time.monotonic())
+        self._health.admit(time.monotonic(), changes=True)
         try:
             result = await self._answer(
-                (query, topic), lambda: submit(self._threads), self._unknown
+                (query, topic), lambda: submit(self._threads), self._unknown, _CallKind.GROUPED
             )
         except (StoreBusy, StoreFull) as error:
             if error.answered is None:  # otherwise it concerns these messages alone
@@ -152,9 +172,12 @@ class StoreAccess:
         changes: bool = False,
     ) -> Result:
         """A read; or a rare change, not worth a group commit, whose outcome is unknown if it is late."""
-        self._health.admit(time.monotonic())
-        own = query in _OWN_QUERIES
+        writes = changes or query in _UPKEEP
+        self._health.admit(time.monotonic(), changes=writes)
+        own = query in _OWN_QUERIES or query in _UPKEEP
         threads = self._own_reads if own else self._client_reads
+        if query in _UPKEEP:
+            threads = self._upkeep
         client = "" if own else served_client()
         late = self._unknown if changes else self._unanswered
         asked: list[Future[Result]] = []
@@ -164,7 +187,13 @@ class StoreAccess:
             return asked[0]
 
         try:
-            result = await self._answer((query, topic), submit, late, may_last=not own)
+            result = await self._answer(
+                (query, topic),
+                submit,
+                late,
+                _CallKind.SINGLE if writes else _CallKind.READ,
+                may_last=not own,
+            )
         except (StoreBusy, StoreFull) as error:
             if asked and (changes or query in _REMOVALS):  # else the queue is full
                 self._health.refused(error, time.monotonic())
@@ -173,17 +202,56 @@ class StoreAccess:
             self._health.changed()
         return result
 
-    def _unanswered(self) -> StoreUnavailable:
-        return StoreUnavailable(f"the store did not answer within {self.patience_s:g} s")
+    async def probe(self, patience_s: float) -> None:
+        """Asks the store whether it takes changes. `problem` and `refusal` tell the answer.
 
-    def _withdrawn(self) -> StoreUnavailable:
+        A store that answers any other call meanwhile is slow, and not silent.
+        """
+        started_s = time.perf_counter()
+        if self._probing is None or self._probing.done():
+            self._probing = self._probes.submit(lambda: self._store.probe(patience_s=patience_s))
+        asked = self._probing
+        answered = asyncio.wrap_future(asked)
+        answered.add_done_callback(
+            lambda each: each.exception()
+        )  # it may fail when nobody waits any more
+        await asyncio.wait([answered], timeout=patience_s + _PROBE_LATE_S)
+        try:
+            # The event loop may have been late itself.
+            reach = asked.result() if asked.done() else Reach.NOTHING
+        except StoreUnavailable as error:
+            self._health.failed(error, time.monotonic())
+            return
+        if reach is Reach.NOTHING and self._answered_s > started_s:
+            return
+        self._health.probed(reach, time.monotonic(), within_s=patience_s)
+        if reach is not Reach.NOTHING:
+            self._answered_s = time.perf_counter()
+        if reach is not Reach.CHANGES:
+            self._end_waiting(reads=reach is Reach.NOTHING)
+
+    def _end_waiting(self, *, reads: bool) -> None:
+        """Ends the calls that wait in vain: changes and, if the store is silent, reads.
+
+        A change of messages that a commit has taken waits on: its outcome would be unknown.
+        """
+        now_s = asyncio.get_running_loop().time()
+        for time_out, (asked, kind) in self._under_way.items():
+            is_taken = kind is _CallKind.GROUPED and asked.running()
+            if (reads or kind is not _CallKind.READ) and not is_taken and not time_out.expired():
+                time_out.reschedule(now_s)
+
+    def _unanswered(self, waited: str) -> StoreUnavailable:
+        return StoreUnavailable(f"the store did not answer within {waited}")
+
+    def _withdrawn(self, waited: str) -> StoreUnavailable:
         return StoreUnavailable(
-            f"the store did not answer within {self.patience_s:g} s; nothing was changed. Try again"
+            f"the store did not answer within {waited}; nothing was changed. Try again"
         )
 
-    def _unknown(self) -> OutcomeUnknown:
+    def _unknown(self, waited: str) -> OutcomeUnknown:
         return OutcomeUnknown(
-            f"the store did not answer within {self.patience_s:g} s, so the change may have happened or not;"
+            f"the store did not answer within {waited}, so the change may have happened or not;"
             " ask again with the same ids"
         )
 
@@ -191,7 +259,8 @@ class StoreAccess:
         self,
         named: tuple[str, str],
         ask: Callable[[], Future[Result]],
-        late: Callable[[], StoreUnavailable | OutcomeUnknown],
+        late: Callable[[str], StoreUnavailable | OutcomeUnknown],
+        kind: _CallKind,
         *,
         may_last: bool = False,
     ) -> Result:
@@ -200,12 +269,18 @@ class StoreAccess:
         asked: Future[Result] | None = None
         try:
             asked = ask()
-            async with asyncio.timeout(self.patience_s):
-                result = await asyncio.wrap_future(asked)
+            async with asyncio.timeout(self.patience_s) as time_out:
+                self._under_way[time_out] = asked, kind
+                try:
+                    result = await asyncio.wrap_future(asked)
+                finally:
+                    del self._under_way[time_out]
         except TimeoutError:
             self._metrics.query_failed(*named)
             is_withdrawn = asked is not None and asked.cancel()
-            error = self._withdrawn() if is_withdrawn else late()
+            waited_s = min(time.perf_counter() - started_s, self.patience_s)
+            waited = f"{round(waited_s, 1):g} s"
+            error = self._withdrawn(waited) if is_withdrawn else late(waited)
             if not (may_last and self._answered_s > started_s):
                 self._health.failed(error, time.monotonic())
             raise error from None
@@ -230,6 +305,8 @@ class StoreAccess:
         self._threads.close()
         self._client_reads.close()
         self._own_reads.close()
+        self._upkeep.close()
+        self._probes.close()
 
 
 class ReadThreads(Closable):

@@ -1,5 +1,8 @@
 """Whether the store answers, and which calls are let through while it does not.
 
+- *Silent*: a probe was not answered (`store_probe`). No call goes through until the store has answered one.
+- *Unfinished*: it answers reads, and no commit ends, as while a synchronous standby is away. Reads go
+  through, and no changes, until the commit of the probe has ended.
 - *Away*: some calls in a row failed. One call in 200 ms goes through as a probe; an answer ends it.
 - *Failing*: half of the last calls failed. One in ten goes through as a sample, and one in 50 ms
   (`failure_sampler`).
@@ -13,7 +16,8 @@ queue nor for a time-out. Time is an argument.
 from __future__ import annotations
 
 from chronoline.broker.failure_sampler import FailureSampler, SampleRule
-from chronoline.core.errors import StoreUnavailable
+from chronoline.core.errors import StoreBusy, StoreUnavailable
+from chronoline.stores.contract import Reach
 
 _FAILURES = 3
 """The number of failures in a row after which the store counts as away."""
@@ -21,6 +25,9 @@ _PROBE_EVERY_S = 0.2
 """While the store is away, one call in this time goes through."""
 _FAILING = SampleRule(judged=20, failures=10, every_s=0.05, one_in=10)
 _LATELY_S = 5.0
+_ASK_AGAIN_MS = 500
+"""The interval of the probes."""
+UNFINISHED = "a commit does not end, while reads are answered: a synchronous standby may be away"
 
 
 class StoreHealth:
@@ -30,12 +37,16 @@ class StoreHealth:
         self._in_a_row = 0  # failures
         self._probe_at_s = 0.0
         self._problem = ""
+        self._silence = ""
+        self._is_unfinished = False
         self._sampler = FailureSampler(_FAILING)
         self._refusal, self._refused_s = "", 0.0
 
     @property
     def problem(self) -> str:
         """Why most calls do not go through; empty while all do."""
+        if self._silence:
+            return self._silence
         if self._is_away:
             return self._problem
         if self._sampler.is_failing:
@@ -46,14 +57,26 @@ class StoreHealth:
     def _is_away(self) -> bool:
         return self._in_a_row >= _FAILURES
 
-    def admit(self, now_s: float) -> None:
-        """Raises `StoreUnavailable` if a call must not be made."""
+    def admit(self, now_s: float, *, changes: bool = False) -> None:
+        """Raises `StoreUnavailable` if a call, which `changes` something or not, must not be made."""
+        self.check(changes=changes)
         if self._is_away:
             if now_s < self._probe_at_s:
                 raise self._unavailable(int((self._probe_at_s - now_s) * 1000) + 1)
             self._probe_at_s = now_s + _PROBE_EVERY_S
         elif not self._sampler.admits(now_s):
             raise self._unavailable(int(_PROBE_EVERY_S * 1000))
+
+    def check(self, *, changes: bool) -> None:
+        """Raises `StoreUnavailable` while no call goes through, or no change."""
+        if self._silence:
+            raise self._unavailable(_ASK_AGAIN_MS)
+        if changes and self._is_unfinished:
+            error = StoreBusy(
+                f"the store takes no changes: {UNFINISHED}; nothing was changed. Try again"
+            )
+            error.retry_after_ms = _ASK_AGAIN_MS
+            raise error
 
     def _unavailable(self, retry_after_ms: int) -> StoreUnavailable:
         error = StoreUnavailable(f"the store is unavailable; nothing was changed: {self.problem}")
@@ -62,6 +85,7 @@ class StoreHealth:
 
     def answered(self, now_s: float) -> None:
         self._in_a_row = 0
+        self._silence = ""
         self._sampler.succeeded(now_s)
 
     def failed(self, error: BaseException, now_s: float) -> None:
@@ -71,8 +95,18 @@ class StoreHealth:
         self._probe_at_s = now_s + _PROBE_EVERY_S
         self._sampler.failed(now_s)
 
+    def probed(self, reach: Reach, now_s: float, *, within_s: float) -> None:
+        """How far a probe got within a time."""
+        if reach is Reach.NOTHING:
+            self._silence = f"the store did not answer within {within_s:g} s"
+            return
+        self._is_unfinished = reach is Reach.READS
+        self.answered(now_s)
+
     def refusal(self, now_s: float) -> str:
-        """Why it refused a change within the last seconds; empty if it accepted one since."""
+        """Why it takes no changes: a commit does not end, or one was refused and none accepted since."""
+        if self._is_unfinished:
+            return UNFINISHED
         return self._refusal if now_s - self._refused_s < _LATELY_S else ""
 
     def refused(self, error: BaseException, now_s: float) -> None:

@@ -94,6 +94,8 @@ class _CreationAttempt:
 class StoreCalls(Protocol):
     """The part of `StoreAccess` that topics need."""
 
+    def check_changes(self) -> None: ...
+
     async def call(
         self, query: str, read: Callable[[Store], Result], *, changes: bool = False
     ) -> Result: ...
@@ -223,7 +225,9 @@ class TopicLifecycle(AsyncService):
     @asynccontextmanager
     async def _request(self, name: str) -> AsyncIterator[None]:
         """A client's request about a name: one at a time, with errors that have a code."""
-        self._clock.now_ms()  # raises while it is not trusted, before anything is registered
+        # Both raise before anything is registered: the clock is not trusted, or the store out of reach.
+        self._clock.now_ms()
+        self._access.check_changes()
         if self._session() is None:
             raise CoordinationUnavailable(_NO_PART)
         try:

@@ -59,6 +59,8 @@ _SHORTEST_PING_S = 0.05
 _EARLIEST_PING = 0.8
 """Pings are sent after this part of their interval at least: those of streams that opened together spread."""
 _LAST_ANSWERS_S = 2.0
+_LAST_ANSWERS_OF_DEGRADED_S = 0.5
+"""How long a move waits for the answers of a broker: one without its store has none to give."""
 _LAST_WORDS_S = 1.0
 _WELCOME_S = 10.0
 _WELCOME_IN_CLUSTER_S = 2.0
@@ -378,7 +380,9 @@ class Stream(ABC):
         self._move_to, self._ready = move_to, False
         under_way = {part.request.future for parts in self._sent.values() for part in parts}
         if under_way:
-            await asyncio.wait(under_way, timeout=_LAST_ANSWERS_S)
+            is_degraded = self._suggestion.reason == _DEGRADED
+            wait_s = _LAST_ANSWERS_OF_DEGRADED_S if is_degraded else _LAST_ANSWERS_S
+            await asyncio.wait(under_way, timeout=wait_s)
         raise _Moved(f"the stream moves to {self._move_to}")
 
     async def _destination(self, move: pb.MoveTo) -> str:

@@ -13,9 +13,9 @@ the others. A broker with `MOST` of the topic's clients does not come first for 
 degraded come last, in the same order. As long as a broker lives, there is an answer.
 
 Moves. A broker suggests to some of its clients to move when `wanted_move` finds a reason, and the reason has
-lasted for its time (`Suggestion`): 2 s if the broker is degraded, 30 s if the load is uneven. Three gaps keep
-suggestions from going back and forth. A topic that is spread over two brokers of one rack is joined only if
-both together have less than `FILL` clients. A full broker sheds clients only to brokers that stay below
+lasted for its time (`Suggestion`): 0.5 s if the broker is degraded, 30 s if the load is uneven. Three gaps
+keep suggestions from going back and forth. A topic that is spread over two brokers of one rack is joined only
+if both together have less than `FILL` clients. A full broker sheds clients only to brokers that stay below
 `FILL`. A loaded broker (`HIGH_LOAD`) sheds one client at a time, only if the other one stays clearly below it
 (`LOAD_GAP`). Of the brokers that can take them, those of the same rack come first.
 """
@@ -33,7 +33,7 @@ MOST = 7
 HIGH_LOAD = 0.8
 LOW_LOAD = 0.5
 LOAD_GAP = 0.3
-_DEGRADED_FOR_MS = 2_000
+_DEGRADED_FOR_MS = 500
 _UNEVEN_FOR_MS = 30_000
 _REST_MS = 30_000
 

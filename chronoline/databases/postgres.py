@@ -48,7 +48,7 @@ _TCP_SETTINGS = {
 The kernel of a server that is only slow, or stopped, still answers. A URL may set others by these names.
 """
 _LOOK_EVERY_S = 0.1
-_MOST_CONNECTIONS = 8
+_MOST_CONNECTIONS = 9
 _TRIES = 5
 _RANDOM = random.Random()  # the state of the caller's own is left alone
 _SESSION_LOOKS = 5
@@ -344,14 +344,16 @@ class PostgresDatabase:
         if not self.forked:
             self._pool.close()
 
-    def connect(self, *, patience_s: float | None = None) -> Connection:
-        """A connection outside the pool, for a caller that waits on it, with its own time-out."""
+    def connect(
+        self, *, patience_s: float | None = None, connect_s: float = CONNECT_TIMEOUT_S
+    ) -> Connection:
+        """A connection outside the pool, for a caller that waits on it, with its own time-outs."""
         try:
             connection = _ImpatientConnection.connect(
                 self.url,
                 autocommit=True,
                 prepare_threshold=None,
-                **self._connect_settings,
+                **self._connect_settings | {"connect_timeout": int(connect_s)},
             )
         except psycopg.OperationalError as error:
             raise StoreUnavailable(f"PostgreSQL cannot be reached: {_one_line(error)}") from error

@@ -29,6 +29,7 @@ from chronoline.broker.overseer import LoadMeter, Overseer
 from chronoline.broker.schedules import Schedules
 from chronoline.broker.shares import LocalShares, ShareFactory
 from chronoline.broker.store_access import StoreAccess
+from chronoline.broker.store_probe import StoreProbe
 from chronoline.broker.store_watch import StoreWatch
 from chronoline.broker.targets.policy import TargetPolicy
 from chronoline.broker.targets.targets import Targets
@@ -201,6 +202,8 @@ class BrokerService(AsyncService):
         )
         clocks = ClusterClocks(member, self._clock, bound_ms=self._limits.clock_bound_ms)
         await self._exits.enter_async_context(clocks)
+        probe = StoreProbe(access, self._store_changed)
+        self._exits.callback(probe.stop)
         self.parts = BrokerContext(
             broker=self.broker,
             run=self._run,
@@ -215,7 +218,7 @@ class BrokerService(AsyncService):
             carrier=carrier,
             schedules=Schedules(access, topics, occurrences, most=self._limits.schedules),
             gate=gate,
-            degradation=Degradations(access, gate),
+            degradation=Degradations(probe, gate),
             clock=self._clock,
             timekeeper=Timekeeper(
                 wall_us_of(self._clock), is_trusted=lambda: not access.clock.problem
@@ -245,7 +248,13 @@ class BrokerService(AsyncService):
         )
         # After the watch, so that nothing is missed in between.
         await self._exits.enter_async_context(topic_watch)
-        for what, work in (("upkeep", self._keep_up), ("watching the clock", self._watch_clock)):
+        works = {
+            "probing the store": probe.run,
+            "describing the broker": self._keep_describing,
+            "purging": self._keep_purging,
+            "watching the clock": self._watch_clock,
+        }
+        for what, work in works.items():
             self._exits.callback(supervise(what, work, self.metrics.failed).cancel)
         if "carrier" in self._options.roles:
             await self._exits.enter_async_context(Targets(self.parts, calls))
@@ -312,15 +321,26 @@ class BrokerService(AsyncService):
             changed=self._clock_moved,
         )
 
-    async def _keep_up(self) -> None:
+    def _store_changed(self) -> None:
+        """The store does not answer any more, or does again: nobody waits for a timer to hear of it."""
+        assert self.parts is not None
+        self.parts.degradation.log_changes()
+        self.parts.loaders.store_changed()
+        self._describe()
+        self.parts.overseer.look()
+
+    async def _keep_describing(self) -> None:
         assert self.parts is not None
         while True:
             await asyncio.sleep(self._upkeep_every_s)
             self.parts.loaders.tidy()
-            await self.parts.degradation.keep_watch()
-            if self.parts.gate.store_problem:
-                self.parts.loaders.moved()
+            self.parts.degradation.log_changes()
             self._describe()
+
+    async def _keep_purging(self) -> None:
+        assert self.parts is not None
+        while True:
+            await asyncio.sleep(self._upkeep_every_s)
             if self.parts.gate.closure(Work.PURGE) is not None or not self._pace.is_due:
                 continue
             try:

@@ -30,6 +30,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal, NamedTuple, TypeVar
 
 from chronoline.core import limits
@@ -66,6 +67,17 @@ MAX_BATCH = limits.MAX_BATCH
 MAX_FORECAST_STEPS = 100_000
 NOTICE_HORIZON_MS = 10_000
 """Watches hear of changes that fall due within this time. Look again at least this often."""
+
+
+class Reach(StrEnum):
+    """How far a probe of the store got."""
+
+    NOTHING = "nothing"
+    """The store did not answer."""
+    READS = "reads"
+    """It answers reads, and does not finish changes."""
+    CHANGES = "changes"
+    """It takes changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -805,6 +817,15 @@ class Store(ScheduleStore, Closable):
     @abstractmethod
     def watch(self) -> Watch:
         """A place to sleep until a message falls due earlier than was known."""
+
+    @abstractmethod
+    def probe(self, *, patience_s: float) -> Reach:
+        """Asks whether the store takes changes, by one that leaves nothing and is as durable as any other.
+
+        Answers after `patience_s` at the latest; connecting anew can take longer. Only one thread at a time
+        may call it. A change that is not finished by then is awaited by the next call, which makes no second
+        one. An engine in this process asks by a read. Raises `StoreUnavailable` if the store is not reached.
+        """
 
     @abstractmethod
     def clock_ms(self) -> int | None:

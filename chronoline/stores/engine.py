@@ -22,6 +22,7 @@ from chronoline.stores.contract import (
     Capabilities,
     Counts,
     Notice,
+    Reach,
     Recipient,
     Result,
     StoredRow,
@@ -359,6 +360,8 @@ class Engine(Protocol[Connection]):
         """Sends a notice to the watches of this store, in this process and others."""
 
     def watch(self) -> Watch: ...
+
+    def probe(self, patience_s: float) -> Reach: ...
 
     def clock_ms(self) -> int | None: ...
 

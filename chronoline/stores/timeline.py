@@ -68,6 +68,7 @@ from chronoline.stores.contract import (
     IfExists,
     Notice,
     Page,
+    Reach,
     Recipient,
     Result,
     Returned,
@@ -732,6 +733,9 @@ class Timeline(Store):
 
     def watch(self) -> Watch:
         return self.engine.watch()
+
+    def probe(self, *, patience_s: float) -> Reach:
+        return self.engine.probe(patience_s)
 
     def clock_ms(self) -> int | None:
         return self.engine.clock_ms()

@@ -14,6 +14,7 @@ from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
 from chronoline.client import TopicSettings
 from chronoline.runtime.clock import SystemClock
+from chronoline.stores.contract import Reach
 from chronoline.stores.memory import MemoryStore
 from tests.broker.nodes import running
 from tests.deadline import run_scene
@@ -23,6 +24,10 @@ class _TimedStore(MemoryStore):
     """Has a clock of its own."""
 
     behind_ms = 0
+    reach = Reach.CHANGES
+
+    def probe(self, *, patience_s: float) -> Reach:
+        return self.reach
 
     def clock_ms(self) -> int | None:
         return SystemClock().now_ms() - self.behind_ms
@@ -42,7 +47,8 @@ class Scene:
             case ClosureType.STOPPING:
                 self.gate.stopping = True
             case ClosureType.STORAGE:
-                self.gate.unanswered = "no answer"
+                self._store.reach = Reach.NOTHING
+                await self._access.probe(1)
             case ClosureType.COORDINATION:
                 self._problem = "no session"
             case ClosureType.CLOCK:
@@ -112,7 +118,7 @@ def test_first_closure_is_the_reason() -> None:
             ]
             assert [each.reason for each in closed.gate.closures][:2] == [
                 "the broker is stopping",
-                "no answer",
+                "the store did not answer within 1 s",
             ]
 
     asyncio.run(play())

@@ -132,7 +132,7 @@ def test_late_rare_change_that_did_not_begin_is_withdrawn() -> None:
 # The broker's own queries
 
 
-@pytest.mark.parametrize("own", ["next_ts", "held", "members", "topic", "purge", "ready"])
+@pytest.mark.parametrize("own", ["next_ts", "held", "members", "topic", "purge"])
 def test_own_queries_do_not_wait_for_clients(own: str) -> None:
     async def play() -> None:
         answered: list[str] = []

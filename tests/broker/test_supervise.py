@@ -80,7 +80,7 @@ class _Consumers:
 _COUNTED_AS = {
     "reserve": "reserving",
     "next_times": "reserving",
-    "purge": "upkeep",
+    "purge": "purging",
     "resume": "subscribe",
 }
 """By method of the store: what of the broker failed with it, where that has another name."""

@@ -90,6 +90,9 @@ class MortalStore:
         self.pause_before = ""
         """The change before which the broker is stopped, until `go_on`."""
 
+    def check_changes(self) -> None:
+        """The store takes changes, as far as is known."""
+
     async def call(
         self, query: str, read: Callable[[Store], Result], *, changes: bool = False
     ) -> Result:

@@ -248,7 +248,7 @@ def suggested(wanted: Sequence[tuple[int, SuggestedMove | None]]) -> list[int]:
 
 def test_reason_must_last() -> None:
     assert suggested([(0, _SHED), (29_999, _SHED), (30_000, _SHED)]) == [30_000]
-    assert suggested([(0, _FLEE), (1_999, _FLEE), (2_000, _FLEE)]) == [2_000]
+    assert suggested([(0, _FLEE), (499, _FLEE), (500, _FLEE)]) == [500]
 
 
 def test_interrupted_reason_begins_anew() -> None:

@@ -16,7 +16,15 @@ from chronoline.core.schedule import NO_TOPIC, Schedule
 from chronoline.core.status import Life, Status, status_of
 from chronoline.core.topic import Topic
 from chronoline.runtime.message_ids import new_id
-from chronoline.stores.contract import Capabilities, Counts, Notice, Recipient, StoredRow, Watch
+from chronoline.stores.contract import (
+    Capabilities,
+    Counts,
+    Notice,
+    Reach,
+    Recipient,
+    StoredRow,
+    Watch,
+)
 from chronoline.stores.engine import (
     FLOOR_KEPT_MS,
     Answer,
@@ -491,6 +499,10 @@ class MemoryEngine(Engine[None]):
     def watch(self) -> Watch:
         with self._open():
             return self._board.add(LocalWatch())
+
+    def probe(self, patience_s: float) -> Reach:
+        with self._open():
+            return Reach.CHANGES
 
     def clock_ms(self) -> int | None:
         return None

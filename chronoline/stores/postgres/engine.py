@@ -25,8 +25,17 @@ from chronoline.databases.postgres import (
     fetch,
 )
 from chronoline.databases.postgres_listener import PostgresListener
+from chronoline.databases.postgres_probe import PostgresProbe
 from chronoline.databases.queries import load_queries
-from chronoline.stores.contract import Capabilities, Counts, Notice, Recipient, StoredRow, Watch
+from chronoline.stores.contract import (
+    Capabilities,
+    Counts,
+    Notice,
+    Reach,
+    Recipient,
+    StoredRow,
+    Watch,
+)
 from chronoline.stores.engine import (
     FLOOR_KEPT_MS,
     Answer,
@@ -72,6 +81,8 @@ _CREATE_MS = 900
 _CHANGE_MS = 5_000
 """The time of all statements of a change. Rows that others hold after it are set aside."""
 _TRANSACTION_LOCK_MS = 900
+_UNFINISHED_S = 2.0
+"""A commit that takes longer, while reads are answered, counts as one that does not end."""
 _LATE_STATEMENT_MS = 3_600_000
 """No statement is still on its way to a deleted topic after this time."""
 _TOPICS_AT_ONCE = 10_000
@@ -98,6 +109,7 @@ class PostgresEngine(SqlEngine[Connection]):
         self._locked_rows = LockedRows()
         self._board = NoticeBoard()
         self._listener: PostgresListener | None = None
+        self._probe = PostgresProbe(self.database)
         self._listener_lock = threading.Lock()
 
     def transact(self, work: Callable[[Connection], Answer]) -> Answer:
@@ -416,6 +428,12 @@ class PostgresEngine(SqlEngine[Connection]):
                 self._listener = start_listening(self.database, self._board)
         return watch
 
+    def probe(self, patience_s: float) -> Reach:
+        self.database.check_open()
+        if not self._probe.ask(patience_s):
+            return Reach.NOTHING
+        return Reach.READS if self._probe.unfinished_s > _UNFINISHED_S else Reach.CHANGES
+
     def clock_ms(self) -> int | None:
         return int(self._read("clock", {})[0][0])
 
@@ -431,6 +449,7 @@ class PostgresEngine(SqlEngine[Connection]):
         with self._listener_lock:
             listener, self._listener = self._listener, None
             self.database.close()
+        self._probe.close()
         if listener is not None:
             listener.close()
 

@@ -29,6 +29,7 @@ from chronoline.stores.contract import (
     Capabilities,
     Counts,
     Notice,
+    Reach,
     Recipient,
     Result,
     StoredRow,
@@ -469,6 +470,10 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
 
         check = self.database.check_process
         return self._board.add(LocalWatch(look, LOOK_EVERY_S, check=check))
+
+    def probe(self, patience_s: float) -> Reach:
+        self.identity()
+        return Reach.CHANGES
 
     def clock_ms(self) -> int | None:
         return None

@@ -29,7 +29,7 @@ class Away:
     def __getattr__(self, name: str) -> Any:
         if self.away and name not in ("watch", "capabilities"):
             raise StoreUnavailable("the server is gone")
-        if name == "find_topic":
+        if name == "probe":
             self.open.wait(60)
         return getattr(self._store, name)
 
@@ -63,7 +63,7 @@ def test_node_is_ready_while_its_store_answers(
                 assert (await _answer_that_is(served, 200)).json() == {"status": "ready"}
                 away.open.clear()
                 await _answer_that_is(served, 503)
-                assert "not ready: the store did not answer within 2 s" in caplog.text
+                assert "not ready: the store did not answer within 1 s" in caplog.text
                 away.open.set()
                 await _answer_that_is(served, 200)
 
