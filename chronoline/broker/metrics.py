@@ -70,7 +70,7 @@ FAMILIES: Mapping[str, Family] = {
     "topic_target_calls_count": Family(
         ("outcome", "topic"),
         "Calls of targets: succeeded, answered_badly, redirected, timed_out, unreachable, not_allowed, "
-        "unknown_host; no_turn was not begun.",
+        "unknown_host, failed; no_turn was not begun.",
     ),
     "topic_throttled_count": Family(
         ("limit", "topic"),

@@ -6,7 +6,9 @@ import ipaddress
 import socket
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from urllib.parse import urlsplit
+
+from chronoline.core.callback_url import parse_callback_url
+from chronoline.core.errors import InvalidInput
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -46,7 +48,10 @@ class AddressGuard:
 
         No name is looked up: others are judged when they are called.
         """
-        host = urlsplit(uri).hostname or ""
+        try:
+            host = parse_callback_url(uri).host
+        except InvalidInput as error:
+            return str(error)
         return not_allowed(host) if self._now.refuses(host) else None
 
     @property

@@ -15,7 +15,10 @@ from yarl import URL
 
 from chronoline.callbacks.address_guard import AddressGuard, not_allowed
 from chronoline.callbacks.resolver import Lookups
+from chronoline.core.callback_url import CallbackUrl, parse_callback_url
+from chronoline.core.errors import InvalidInput
 from chronoline.runtime.descriptors import SHORTAGES, shortage_of
+from chronoline.runtime.log_summary import LogSummary
 from chronoline.runtime.service import AsyncService
 from chronoline.runtime.traces import (
     NO_TRACE,
@@ -32,10 +35,12 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession
 
 logger = logging.getLogger(__name__)
+_summary = LogSummary(logger)
 
 _SUCCESS, _REDIRECT = 2, 3
 """The first digits of a status."""
 
+_MOST_WORDS = 500
 _PIECE_BYTES = 64 * 1024
 _REST_S = 0.5
 """The wait before the next attempt of a call that failed for a shortage of this process."""
@@ -59,6 +64,8 @@ class Verdict(StrEnum):
     unreachable = "unreachable"
     not_allowed = "not_allowed"
     unknown_host = "unknown_host"
+    failed = "failed"
+    """The URL cannot be called, or the call raised an error that is none of the others."""
     no_turn = "no_turn"
     """The call was not begun: too many others were in progress, it was no longer wanted, or the node was
     short of descriptors, memory, ports or threads."""
@@ -204,8 +211,41 @@ class Caller(AsyncService):
         process is short of descriptors, memory, ports or threads, the call waits as for its turn, and
         `may_begin` is asked again.
         """
-        url = URL(uri, encoded=True)
-        place = _endpoint(url)
+        try:
+            return await self._post_in_turn(
+                parse_callback_url(uri),
+                body,
+                headers,
+                attempt=attempt,
+                turn_within_s=turn_within_s,
+                may_begin=may_begin,
+            )
+        except InvalidInput as error:
+            return Answer(Verdict.failed, f"{uri!r:.200} cannot be called: the URL {error}")
+        except Exception as error:  # one call must not end the loop that makes the others
+            if not self._runs:
+                return Answer(Verdict.no_turn, "the node stops")
+            return self.failure(error, uri)
+
+    @staticmethod
+    def failure(error: Exception, uri: str) -> Answer:
+        """The answer of a call that raised an error; logs it."""
+        words = f"{type(error).__name__}: {error}"[:_MOST_WORDS]
+        logger.debug("the call to %s failed", uri, exc_info=error)
+        _summary.log(logging.ERROR, "call_failed", "the call to %s failed: %s", uri, words)
+        return Answer(Verdict.failed, words)
+
+    async def _post_in_turn(
+        self,
+        url: CallbackUrl,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        attempt: int,
+        turn_within_s: float | None,
+        may_begin: Callable[[], bool],
+    ) -> Answer:
+        place = (url.host, url.port)
         host = self._hosts.setdefault(place, _HostTurns(self.limits.for_each_host))
         host.calls += 1
         timeout_s = self.limits.timeout_ms / 1000
@@ -237,20 +277,20 @@ class Caller(AsyncService):
 
     async def _post(
         self,
-        url: URL,
+        url: CallbackUrl,
         body: bytes,
         headers: Mapping[str, str],
         *,
         attempt: int,
         may_begin: Callable[[], bool],
     ) -> Answer:
-        host, port = _endpoint(url)
+        host = url.host
         try:
             session = await self.open()
-            addresses = await self._lookup(host, port)
-        except (OSError, UnicodeError, RuntimeError, MemoryError) as error:
+            addresses = await self._lookup(host, url.port)
+        except (OSError, RuntimeError, MemoryError) as error:
             _check_shortage(error, host)
-            if not isinstance(error, OSError | UnicodeError):
+            if not isinstance(error, OSError):
                 raise
             return Answer(Verdict.unknown_host, f"{host} has no address: {words_of(error)}")
         allowed = [each for each in addresses if self._guard.allows(each)]
@@ -263,7 +303,7 @@ class Caller(AsyncService):
 
         address = allowed[attempt % len(allowed)]
         try:
-            return await _ask(session, url.with_host(address), host, headers, body, named=url)
+            return await _ask(session, url, address, headers, body)
         except (ClientError, OSError, ValueError, MemoryError) as error:
             _check_shortage(error, address)
             return Answer(Verdict.unreachable, f"{address}: {words_of(error)}")
@@ -271,19 +311,25 @@ class Caller(AsyncService):
 
 async def _ask(
     session: ClientSession,
-    url: URL,
-    host: str,
+    url: CallbackUrl,
+    address: str,
     headers: Mapping[str, str],
     body: bytes,
-    *,
-    named: URL,
 ) -> Answer:
+    asked = URL.build(
+        scheme=url.scheme,
+        host=address,
+        port=url.port,
+        path=url.path,
+        query_string=url.query,
+        encoded=True,
+    )
     async with session.post(
-        url,
+        asked,
         data=in_pieces(body),
-        headers={**headers, "Host": named.raw_authority},
+        headers={**headers, "Host": url.authority},
         allow_redirects=False,
-        server_hostname=host if named.scheme == "https" else None,
+        server_hostname=url.host if url.scheme == "https" else None,
     ) as response:
         status = response.status
     if status // 100 == _SUCCESS:
@@ -304,12 +350,9 @@ def _check_shortage(error: Exception, host: str) -> None:
 
 
 def endpoint_of(uri: str) -> Endpoint:
-    """The host and the port of a URI."""
-    return _endpoint(URL(uri, encoded=True))
-
-
-def _endpoint(url: URL) -> Endpoint:
-    return url.host or "", url.port or 0
+    """The host and the port of a URI. Raises `InvalidInput` for one that cannot be called."""
+    url = parse_callback_url(uri)
+    return url.host, url.port
 
 
 def in_pieces(body: bytes) -> bytes | io.BytesIO:

@@ -29,7 +29,7 @@ class Lookups:
     async def __call__(self, host: str, port: int) -> list[str]:
         """The addresses in the order to try them.
 
-        Raises `OSError`, `UnicodeError` for an invalid name, and `RuntimeError` if no thread can be started.
+        Raises `OSError`, also for an invalid name, and `RuntimeError` if no thread can be started.
         """
         with suppress(ValueError):
             return [str(ipaddress.ip_address(host))]
@@ -52,7 +52,9 @@ class Lookups:
     def _look_up(self, loop: asyncio.AbstractEventLoop, name: Name) -> None:
         found: list[str] | Exception
         try:
-            addresses = socket.getaddrinfo(*name, type=socket.SOCK_STREAM)
+            host, port = name
+            # As bytes: of a text Python refuses the labels that its own codec cannot encode.
+            addresses = socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM)
             found = list(dict.fromkeys(str(each[4][0]) for each in addresses))
         except Exception as error:  # the callers get it
             found = error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from chronoline.core.addresses import url_problem
+from chronoline.core.callback_url import url_problem
 from chronoline.core.errors import InvalidInput
 from chronoline.core.ids import HASH_VALUES, spread_of
 from chronoline.core.limits import (

@@ -19,7 +19,8 @@ from chronoline.broker.subscription import MAX_CREDIT
 from chronoline.callbacks.address_guard import LOOPBACK
 from chronoline.coordination.contract import DEFAULT_MARGIN_MS, SHORTEST_TTL_MS
 from chronoline.coordination.factory import EMBEDDED, SCHEMES
-from chronoline.core.addresses import check_address, is_loopback, url_problem
+from chronoline.core.addresses import check_address, is_loopback
+from chronoline.core.callback_url import url_problem
 from chronoline.core.limits import name_problem
 from chronoline.core.quotas import GroupOverrides
 from chronoline.runtime.descriptors import Shares, share_out

@@ -9,9 +9,20 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from chronoline.callbacks.address_guard import LOOPBACK, AddressGuard
-from chronoline.callbacks.caller import Caller, CallLimits, Lookup, Verdict
+from chronoline.callbacks.caller import (
+    Answer,
+    Caller,
+    CallLimits,
+    Lookup,
+    Verdict,
+    endpoint_of,
+)
+from chronoline.core.callback_url import parse_callback_url
+from chronoline.core.errors import InvalidInput
 from chronoline.runtime.descriptors import SHORTAGES
 from tests.deadline import run_scene, until
 from tests.descriptors import no_descriptors
@@ -386,5 +397,83 @@ def test_lookup_waits_for_a_thread(
             answer = await caller.post(f"http://localhost:{port}/", b"", {})
         assert answer.verdict is Verdict.succeeded
         assert len(failed) == 2
+
+    run_scene(scene)
+
+
+_HOST_TEXT = st.text(st.sampled_from("aAz09.-_xn[]:%@é\\"), max_size=12) | st.sampled_from(
+    ["xn--a", "xn--", "a.xn--zz.b", "a..b", "a" * 64, "[::1]", "[::1", "0x7f.1", "[::1]x", "user@x"]
+)
+_ENDING = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7F), max_size=12)
+_TEXTS = st.one_of(
+    st.builds("http://{}:PORT/{}".format, _HOST_TEXT, _ENDING),
+    st.builds(
+        "{}://{}{}".format, st.sampled_from(["http", "HTTP", "ftp", ""]), _HOST_TEXT, _ENDING
+    ),
+    st.text(max_size=20),
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(texts=st.lists(_TEXTS, min_size=20, max_size=20))
+@example(texts=["http://xn--a:PORT/", "http://[::1", "http://xn--a/", "http://:PORT/"])
+def test_every_accepted_url_is_called_as_it_was_accepted(texts: list[str]) -> None:
+    async def scene() -> None:
+        asked: list[tuple[str, str]] = []
+
+        async def handle(request: web.BaseRequest) -> web.Response:
+            asked.append((request.raw_path, request.headers["Host"]))
+            return web.Response()
+
+        look_up = answers_with("127.0.0.1")
+        guard = AddressGuard(LOOPBACK)
+        async with serving(handle) as port, Caller(guard, lookup=look_up) as caller:
+            for text in texts:
+                uri = text.replace("PORT", str(port))
+                answer = await caller.post(uri, b"", {})
+                try:
+                    url = parse_callback_url(uri)
+                except InvalidInput:
+                    assert answer.verdict is Verdict.failed
+                    continue
+                assert answer.verdict is not Verdict.failed
+                assert endpoint_of(uri) == (url.host, url.port)
+                if (url.scheme, url.port) == ("http", port):
+                    path = f"{url.path}?{url.query}" if url.query else url.path
+                    assert answer.verdict is Verdict.succeeded
+                    assert asked.pop() == (path, url.authority)
+        assert not asked
+
+    run_scene(scene)
+
+
+def test_error_of_one_call_is_its_answer() -> None:
+    def raises() -> bool:
+        raise LookupError("of this call alone")
+
+    async def handle(_: web.BaseRequest) -> web.Response:
+        return web.Response()
+
+    async def scene() -> None:
+        async with serving(handle) as port, Caller(AddressGuard(LOOPBACK)) as caller:
+            uri = f"http://127.0.0.1:{port}/"
+            failed = await caller.post(uri, b"", {}, may_begin=raises)
+            assert failed == Answer(Verdict.failed, "LookupError: of this call alone")
+            assert (await caller.post(uri, b"", {})).succeeded
+
+    run_scene(scene)
+
+
+def test_international_name_is_looked_up_as_it_is_written() -> None:
+    async def scene() -> None:
+        asked = []
+
+        async def look_up(host: str, _: int) -> list[str]:
+            asked.append(host)
+            return ["127.0.0.1"]
+
+        async with Caller(AddressGuard(), lookup=look_up) as caller:
+            await caller.post("http://xn--strae-oqa.example/", b"", {})
+        assert asked == ["xn--strae-oqa.example"]  # decoded and encoded again it were strasse
 
     run_scene(scene)

@@ -1,4 +1,4 @@
-"""Tokens need TLS to reach other machines; URLs to call are http or https with a host and no user."""
+"""Tokens need TLS to reach other machines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from chronoline.core.addresses import (
     check_token_in_clear,
     is_insecure_allowed,
     is_loopback,
-    url_problem,
 )
 from chronoline.core.errors import InvalidInput
 
@@ -35,57 +34,6 @@ def test_the_environment_can_allow_it() -> None:
     assert is_insecure_allowed({"CHRONOLINE_INSECURE": "true"})
     assert not is_insecure_allowed({"CHRONOLINE_INSECURE": "0"})
     assert not is_insecure_allowed({})
-
-
-# URLs to call
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://x",
-        "https://example.com./a?b=c%20d",
-        "HTTP://EXAMPLE.com:8080/",
-        "http://[::1]:9000/",
-        "http://127.0.0.1:65535/x;y=@z",
-        "http://a_b.example/",
-        "http://x:/",
-        "http://x/" + "y" * 4_087,
-    ],
-)
-def test_urls_that_can_be_called(url: str) -> None:
-    assert url_problem("it", url) is None
-
-
-@pytest.mark.parametrize(
-    ("url", "problem"),
-    [
-        (None, "it must be text, not NoneType"),
-        ("http://x/" + "y" * 4_088, "it must be of at most 4096 characters, not 4097"),
-        ("http://x/\t", "it must be of printable ASCII characters, others escaped"),
-        ("http://x/ ", "it must be of printable ASCII characters, others escaped"),
-        ("http://ü/", "it must be of printable ASCII characters, others escaped"),
-        ("http://u@x/", "it must hold no user and no password"),
-        ("http://@x/", "it must hold no user and no password"),
-        ("http://:p@x/", "it must hold no user and no password"),
-    ],
-)
-def test_problem_of_a_url_is_said(url: object, problem: str) -> None:
-    assert url_problem("it", url) == problem
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        *("", "x", "//x/", "http:x", "http:///x", "file:///x", "ftp://x/", "http://:80/"),
-        *("http://x:0/", "http://x:65536/", "http://x:y/", "http://x:-1/", "http://-x/"),
-        *("http://a\\b/", "http://a%20b/", "http://a,b/", "http://" + "a" * 254),
-        *("http://::1/", "http://[::1/", "http://[::1]x/", "http://x[::1]/", "http://[x]/"),
-        *("http://[v1.x]/", "http://[fe80::1%25eth0]/", "http://[fe80::1%eth0]/"),
-    ],
-)
-def test_url_without_a_host_is_refused(url: str) -> None:
-    assert url_problem("it", url) == "it must be http://host/… or https://host/…"
 
 
 # Addresses of servers

@@ -22,7 +22,7 @@ from chronoline.broker.http.app import (
 from chronoline.broker.http.requests import Reason, RequestBody, RequestPrincipal, TopicName, Whole
 from chronoline.broker.http.responses import DropTopicResponse, TopicResponse, TopicsResponse
 from chronoline.broker.topics import TopicsByName
-from chronoline.core.addresses import MAX_URL_CHARACTERS
+from chronoline.core.callback_url import MAX_URL_CHARACTERS
 from chronoline.core.limits import MAX_NAME_BYTES
 from chronoline.core.rights import RightKind
 from chronoline.core.topic import TopicSettings

@@ -146,7 +146,7 @@ class Target:
         left_ms = leased.lease.until - self._parts.clock.now_ms()
         lapses_s = time.monotonic() + left_ms / 1000
         try:
-            answer = await self._call(leased, lapses_s)
+            answer = await self._answer(leased, lapses_s)
             self._parts.metrics.called(self.topic.name, answer.verdict)
             self._note(answer)
             await self._settle(leased, answer, lapses_s)
@@ -157,6 +157,13 @@ class Target:
                 leased.message.id,
                 self.topic.name,
             )
+
+    async def _answer(self, leased: LeasedMessage, lapses_s: float) -> Answer:
+        """The answer of the call. An error of its own is a failed attempt, so the message does not stay."""
+        try:
+            return await self._call(leased, lapses_s)
+        except Exception as error:
+            return self._calls.caller.failure(error, f"the target of {self.topic.name!r}")
 
     async def _call(self, leased: LeasedMessage, lapses_s: float) -> Answer:
         timeout_s = self._calls.caller.limits.timeout_ms / 1000

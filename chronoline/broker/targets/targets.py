@@ -94,6 +94,10 @@ class Targets(AsyncService):
                 topic.uid, f"the target of topic {topic.name!r} is not called: {error}"
             )
             return isinstance(error, InvalidInput)
+        except Exception as error:  # of this topic: the others are served
+            self._parts.metrics.failed("looking for targets", topic.name)
+            self._log_problem(topic.uid, f"the target of topic {topic.name!r} failed: {error!r}")
+            return True
         self._problems.pop(topic.uid, None)
         self._serving[topic.uid] = target
         return True

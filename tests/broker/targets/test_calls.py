@@ -6,7 +6,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,9 +14,13 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from chronoline.broker.targets import target
+from chronoline.broker.targets.requests import request_headers
 from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient
 from chronoline.core.errors import InvalidInput
+from chronoline.core.message import LeasedMessage
+from chronoline.core.topic import Topic
 from tests.broker.nodes import Running, running
 from tests.broker.targets.receivers import Answering, answers, calling, fine, receiving
 from tests.callbacks.test_caller import serving
@@ -246,8 +250,8 @@ def test_exhausted_attempts_bury_with_the_reason(
             running(tmp_path, calls=calls) as node,
             node.client() as client,
         ):
-            target = f"http://inside.test:{receiver.port}/"
-            settings = TopicSettings(target=target, max_attempts=3)
+            url = f"http://inside.test:{receiver.port}/"
+            settings = TopicSettings(target=url, max_attempts=3)
             await client.create_topic("t", settings)
             await client.send("t", b"x", id="poison")
             await until(lambda: is_done(client, "t"))
@@ -255,6 +259,60 @@ def test_exhausted_attempts_bury_with_the_reason(
             assert (letter.message.id, letter.message.attempts) == ("poison", 3)
             assert words in letter.reason
             assert [each.attempts for each in receiver.calls] == ([0, 1, 2] if allow else [])
+
+    run_scene(scene)
+
+
+def _raises(message_id: str) -> Callable[..., dict[str, str]]:
+    """The headers of a request, whose making fails for one message."""
+
+    def headers(topic: Topic, leased: LeasedMessage) -> dict[str, str]:
+        if leased.message.id == message_id:
+            raise LookupError("of this message alone")
+        return request_headers(topic, leased)
+
+    return headers
+
+
+def test_message_whose_call_raises_dies_by_its_attempts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target, "request_headers", _raises("poison"))
+
+    async def scene() -> None:
+        async with (
+            receiving() as receiver,
+            calling() as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            settings = TopicSettings(target=receiver.url(), max_attempts=2)
+            await client.create_topic("t", settings)
+            await client.send("t", b"x", id="poison")
+            await client.send("t", b"x", id="good")
+            await until(lambda: is_done(client, "t"))
+            (letter,) = await client.dead_letters("t")
+            assert (letter.message.id, letter.message.attempts) == ("poison", 2)
+            assert "LookupError: of this message alone" in letter.reason
+            assert receiver.ids() == ["good"]
+            assert called(node, "failed") == 2
+
+    run_scene(scene)
+
+
+def test_target_whose_name_cannot_be_decoded_costs_attempts(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with (
+            calling() as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            await client.create_topic("t", TopicSettings(target="http://xn--a/", max_attempts=2))
+            await client.send("t", b"x", id="poison")
+            await until(lambda: is_done(client, "t"))
+            (letter,) = await client.dead_letters("t")
+            assert (letter.message.attempts, called(node, "unknown_host")) == (2, 2)
+            assert "xn--a has no address" in letter.reason
 
     run_scene(scene)
 

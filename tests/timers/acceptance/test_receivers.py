@@ -32,6 +32,7 @@ _NAMES = f"""
     look_up = socket.getaddrinfo
 
     def with_ours(host, port, *others, **more):
+        host = host.decode() if isinstance(host, bytes) else host
         if host == "nobody.test":
             raise socket.gaierror(socket.EAI_NONAME, "no such name")
         ours = {{"{_NAME_OF_TWO}": ["127.0.0.1", "127.0.0.2"], "stranger.test": ["127.0.0.1"]}}
