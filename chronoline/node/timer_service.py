@@ -124,6 +124,7 @@ class TimerService(AsyncService):
                 ),
                 headers=options.peer_headers,
                 cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,  # a few bytes could become gigabytes; such answers are refused
                 skip_auto_headers=("User-Agent", "Accept-Encoding"),  # they are not read
                 trust_env=False,
             )

@@ -37,7 +37,7 @@ class TimersMetrics:
         self._callbacks = Counter(
             "chronoline_timers_callbacks",
             "Callbacks by outcome: succeeded, answered_badly, redirected, timed_out, unreachable, "
-            "not_allowed, unknown_host.",
+            "not_allowed, unknown_host, failed.",
             ["outcome"],
             registry=self.registry,
         )
@@ -77,6 +77,14 @@ class TimersMetrics:
             "Records of other nodes that were refused: unreadable, or too far ahead of the clock.",
             registry=self.registry,
         )
+        self._set_aside = Counter(
+            "chronoline_timers_set_aside",
+            "Timers that raised an error: the node calls them no more until they are changed.",
+            registry=self.registry,
+        )
+
+    def set_aside(self) -> None:
+        self._set_aside.inc()
 
     def refused_records(self, records: int) -> None:
         self._refused_records.inc(records)

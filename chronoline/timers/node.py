@@ -11,13 +11,14 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from chronoline.callbacks.caller import Answer, Endpoint, Verdict, endpoint_of
+from chronoline.callbacks.caller import Answer, Caller, Endpoint, Verdict, endpoint_of
 from chronoline.core.errors import OutcomeUnknown, StoreError
 from chronoline.runtime.alarm import PreciseAlarm
+from chronoline.runtime.log_summary import LogSummary
 from chronoline.runtime.tasks import TaskSet
 from chronoline.timers.call_queue import CallQueue
 from chronoline.timers.callbacks import Callbacks
@@ -35,6 +36,7 @@ from chronoline.timers.replica import Attempts, Callback, Replica
 from chronoline.timers.timer import Lives, Timer, Version
 
 logger = logging.getLogger(__name__)
+_summary = LogSummary(logger)
 
 _MOST_CALLS_AT_ONCE = 200
 _MOST_TRIES = 8
@@ -334,11 +336,15 @@ class TimerNode:
         asyncio.wrap_future(saving).add_done_callback(lambda saved: _pass_on(saved, done))
 
     def _look_at(self, done: asyncio.Future[None], ids: list[int]) -> None:
-        """A failed save is repeated later: waiting clients got the error, and the journal has logged it."""
+        """A failed save is repeated later: waiting clients got the error, and the journal has logged it.
+
+        A record that can never be saved is left out: it would keep the others from the disk.
+        """
         if done.exception() is None or self._is_stopping:
             return
         for timer_id in ids:
-            self.replica.touch(timer_id)
+            if timer_id not in self.journal.unreadable:
+                self.replica.touch(timer_id)
         self.act(within_ms=_SAVE_AGAIN_MS)
 
     # Due timers
@@ -370,7 +376,8 @@ class TimerNode:
     def _pop(self) -> None:
         for timer in self.replica.take_due(self.now_ms(), _MOST_CALLS_AT_ONCE):
             assert timer.plan is not None
-            self._queue.put(endpoint_of(timer.plan.uri), timer.id)
+            with self._own_failure(timer.id):
+                self._queue.put(endpoint_of(timer.plan.uri), timer.id)
         self._begin_calls()
         self._set_alarm()
         self.act(within_ms=0 if self.replica.has_news else _LINGER_MS)
@@ -382,7 +389,9 @@ class TimerNode:
             if turn is None:
                 break
             place, timer_id = turn
-            call = self.replica.begin(timer_id, self.now_ms())
+            call = None
+            with self._own_failure(timer_id):
+                call = self.replica.begin(timer_id, self.now_ms())
             if call is None:
                 self._queue.end(place)
             else:
@@ -392,6 +401,7 @@ class TimerNode:
         if self.is_ready and self._balancer.is_due:
             self.start_work(self._balance())
         self._note_missed()
+        self._note_set_aside()
 
     async def _balance(self) -> None:
         await self._balancer.run()
@@ -400,9 +410,10 @@ class TimerNode:
         self.act()
 
     def take_ceded(self, place: Endpoint, waiting: int, timers: Sequence[Timer]) -> list[int]:
-        """Takes over queued calls of another node, which has `waiting` for that host; returns the ids."""
-        for timer in timers:
-            self.receive(timer)
+        """Takes over queued calls of another node, which has `waiting` for that host; returns the ids.
+
+        Their records have been received.
+        """
         taken = self._balancer.take(place, waiting, timers) if self.is_ready else []
         self._begin_calls()
         self._set_alarm()
@@ -412,6 +423,29 @@ class TimerNode:
     def waiting_at(self, place: Endpoint) -> int:
         """How many calls are queued for a host."""
         return self._queue.waiting(place)
+
+    @contextmanager
+    def _own_failure(self, timer_id: int) -> Iterator[None]:
+        """An error that a timer raises is its own: it is set aside, and the loop goes on."""
+        try:
+            yield
+        except Exception as error:
+            self.replica.set_aside(timer_id, error)
+
+    def _note_set_aside(self) -> None:
+        for timer_id, error in self.replica.take_set_aside():
+            name = f"{timer_id:016x}"
+            self._queue.remove(timer_id)
+            self.metrics.set_aside()
+            logger.debug("timer %s failed", name, exc_info=error)
+            _summary.log(
+                logging.ERROR,
+                "timer_set_aside",
+                "timer %s raised an error, and is not called here until it is changed: %r",
+                name,
+                error,
+                timer=name,
+            )
 
     def _note_missed(self) -> None:
         missed = self.replica.take_missed()
@@ -464,18 +498,18 @@ class TimerNode:
         try:
             answer = await self.callbacks.make(call, may_begin=begin)
         except Exception as error:
-            logger.exception("calling %s failed", call.plan.uri)
-            answer = Answer(Verdict.unreachable, repr(error))
+            answer = Caller.failure(error, call.plan.uri)
         finally:
             is_begun = self._begun.pop(task, None) is not None
             self._beginning.pop(task, None)
             self._queue.end(place)
-        if answer.verdict is Verdict.no_turn:
-            self.replica.withdraw(call, self.now_ms())
-        else:
-            if not is_begun:  # nowhere to call
-                self._count_pop(call)
-            self._conclude(call, answer)
+        with self._own_failure(call.timer.id):
+            if answer.verdict is Verdict.no_turn:
+                self.replica.withdraw(call, self.now_ms())
+            else:
+                if not is_begun:  # nowhere to call
+                    self._count_pop(call)
+                self._conclude(call, answer)
         self._begin_calls()
         self._set_alarm()
         step_ms = call.plan.skew_ms(1, len(call.timer.replicas))

@@ -7,15 +7,20 @@ beside it are taken. The refusal is logged, counted and answered to the node tha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from chronoline.core.errors import InvalidInput
-from chronoline.timers.records import Reader
+from chronoline.runtime.log_summary import LogSummary
+from chronoline.timers.records import Reader, id_of
 from chronoline.timers.timer import Timer
 
 logger = logging.getLogger(__name__)
+_summary = LogSummary(logger)
+_MOST_SHOWN = 200
+
+Taken = TypeVar("Taken")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +66,48 @@ class PeerRecords:
             else:
                 refused.append(RefusedRecord(timer.id, problem))
         if refused:
-            self._log_refused(refused, source)
+            self.log_refused(refused, source)
         return timers, refused
 
-    def _log_refused(self, refused: list[RefusedRecord], source: str) -> None:
+    def take(
+        self, records: Iterable[Any], source: str, take: Callable[[Timer], Taken]
+    ) -> tuple[list[tuple[Timer, Taken]], list[RefusedRecord]]:
+        """Reads records and takes each; returns the timers with what `take` answers, and the refused records.
+
+        A record that cannot be taken is refused like one that cannot be read: those beside it are taken.
+        """
+        timers, refused = self.read(records, source)
+        taken: list[tuple[Timer, Taken]] = []
+        failed: list[RefusedRecord] = []
+        for timer in timers:
+            try:
+                taken.append((timer, take(timer)))
+            except Exception as error:
+                logger.debug("taking timer %016x failed", timer.id, exc_info=error)
+                failed.append(RefusedRecord(timer.id, f"it cannot be taken: {error!r:.300}"))
+        if failed:
+            self.log_refused(failed, source)
+        return taken, refused + failed
+
+    def log_refused(self, refused: Sequence[RefusedRecord], source: str) -> None:
+        """Counts and logs what was refused."""
         self._refused(len(refused))
         first = refused[0]
-        logger.warning(
-            "%d records of %s were refused; the first is of timer %s: %s",
-            len(refused),
-            source[:100] or "a node without a name",
+        _summary.warning(
+            "record_refused",
+            "a record of %s was refused, of timer %s: %s",
+            shown(source) or "a node without a name",
             "?" if first.timer_id is None else f"{first.timer_id:016x}",
             first.reason,
-            extra={"action": "record_refused", "peer": source[:100], "records": len(refused)},
+            count=len(refused),
+            peer=shown(source),
         )
 
 
 def _id_of(record: Any) -> int | None:
-    timer_id = record.get("id") if isinstance(record, dict) else None
-    return timer_id if type(timer_id) is int and 0 <= timer_id < 1 << 64 else None
+    return id_of(record.get("id")) if isinstance(record, dict) else None
+
+
+def shown(text: object) -> str:
+    """A text of another node for a log line: one line, and not long."""
+    return "".join(each if each.isprintable() else "?" for each in str(text)[:_MOST_SHOWN].strip())

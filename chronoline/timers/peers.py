@@ -22,8 +22,8 @@ from chronoline.callbacks.caller import in_pieces, words_of
 from chronoline.core.errors import InvalidInput
 from chronoline.runtime.backoff import Backoff, Waits
 from chronoline.runtime.descriptors import SHORTAGES, shortage_of
-from chronoline.timers.peer_records import PeerRecords
-from chronoline.timers.records import to_record
+from chronoline.timers.peer_records import PeerRecords, shown
+from chronoline.timers.records import id_of, name_of, to_record
 from chronoline.timers.timer import Lives, Timer
 
 logger = logging.getLogger(__name__)
@@ -31,8 +31,10 @@ logger = logging.getLogger(__name__)
 RECORDS_PATH = "/cluster/records"
 MOST_RECORDS = 100
 """A batch that the receiving node takes in within a few milliseconds."""
-_MOST_CHARACTERS = 4 * 1024 * 1024
-"""A character may become twelve in JSON, which is still less than a node takes at once."""
+MOST_BYTES = 64 * 1024 * 1024
+"""The largest request of a node, and the largest answer."""
+MOST_CHARACTERS = 4 * 1024 * 1024
+"""Of the records of one message. A character may become twelve in JSON, which is less than `MOST_BYTES`."""
 _CONFIRM_WITHIN_S = 0.25
 """How long confirmations wait for a request that they can join."""
 _CANCEL_AGAIN_S = 0.1
@@ -41,6 +43,7 @@ _LOOK_AFTER_S = 2.0
 _REFUSED_AGAIN_S = 10.0
 """How long until a refused record is sent again: clocks may have been set meanwhile."""
 _FEW_MISSED = 10_000
+_MOST_SHOWN = 200
 _BACKOFF = Backoff(0.1, 1.0)
 _SHORT_REST_S = 0.1
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
@@ -85,8 +88,10 @@ class Link:
         *,
         params: Mapping[str, str] | None = None,
         patience_s: float | None = None,
-    ) -> Any:
-        """Sends a request and returns the JSON of its answer; raises for any other. `patience_s` bounds it.
+    ) -> dict[str, Any]:
+        """Sends a request and returns the object of its answer; raises for any other.
+
+        `patience_s` bounds it.
 
         While this node is short of resources it tries again; after that it raises `OutOfResources`.
         """
@@ -115,13 +120,13 @@ class Link:
         body: bytes | None,
         params: Mapping[str, str] | None,
         timeout: aiohttp.ClientTimeout,
-    ) -> Any:
+    ) -> dict[str, Any]:
         data = None if body is None else in_pieces(body)
         try:
             async with self._session.request(
                 method, self._base + path, data=data, params=params, timeout=timeout
             ) as response:
-                text, status = await response.read(), response.status
+                text, status = await _read(response), response.status
         except aiohttp.ClientConnectorCertificateError as error:
             raise PeerRefused(
                 f"its certificate is of none that replication.ca names, or is for another: {error}"
@@ -130,9 +135,50 @@ class Link:
             raise PeerRefused("replication.token is not one of its tokens")
         if status >= HTTPStatus.BAD_REQUEST:
             error_type = PeerRefused if status < HTTPStatus.INTERNAL_SERVER_ERROR else OSError
-            words = text[:200].decode(errors="replace").strip()
-            raise error_type(f"it answered {status}: {words}")
-        return json.loads(text) if text else None
+            raise error_type(
+                f"it answered {status}: {shown(text[:_MOST_SHOWN].decode(errors='replace'))}"
+            )
+        return _object(text) if text else {}
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """The body. Raises `OSError` for one that is compressed or too large, before it is in memory."""
+    if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise OSError("its answer is compressed")
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > MOST_BYTES:
+            raise OSError(f"its answer is larger than {MOST_BYTES} bytes")
+    return bytes(body)
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"its answer is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidInput("its answer is not an object")
+    return value
+
+
+def listed(answer: Mapping[str, Any], name: str) -> list[Any]:
+    """A list of an answer; empty if the answer has none. Raises `InvalidInput` for another value."""
+    value = answer.get(name, [])
+    if not isinstance(value, list):
+        raise InvalidInput(f"its answer has no list as {name}")
+    return value
+
+
+def next_cursor(answer: Mapping[str, Any], cursor: int) -> int | None:
+    """Where the next page begins; None after the last one. Raises `InvalidInput` if it does not advance."""
+    following = answer.get("cursor")
+    if following is None:
+        return None
+    if type(following) is not int or following <= cursor:
+        raise InvalidInput(f"its answer to page {cursor} is followed by {following!r:.100}")
+    return following
 
 
 class Peer:
@@ -364,9 +410,8 @@ class Peer:
         characters = 0
         for timer_id in ids:
             timer = find(timer_id)
-            if timer is not None and timer.plan is not None:
-                characters += timer.plan.characters
-            if some and characters > _MOST_CHARACTERS:
+            characters += 0 if timer is None else timer.characters
+            if some and characters > MOST_CHARACTERS:
                 break
             some.append(timer_id)
             if len(some) == MOST_RECORDS:
@@ -385,31 +430,27 @@ class Peer:
             "confirmed": confirmed,
         }
         answer = await self.link.ask("POST", RECORDS_PATH, body)
-        newer, unread = self._intake.read(answer["newer"], self.address)
-        for timer in newer:
-            self._heard(timer)
-        refused = {
-            each["id"]: f"it refused the record: {each['reason']}"
-            for each in answer.get("refused", ())
-        }
+        life, newer = name_of(answer.get("life")), listed(answer, "newer")
+        taken, unread = self._intake.take(newer, self.address, self._heard)
+        refused = dict(map(_refusal, listed(answer, "refused")))
         self._resend_later(refused)
         problems = refused | {
             each.timer_id: f"its record is later, and was refused: {each.reason}" for each in unread
         }
-        later = {timer.id: timer for timer in newer}
+        later = {timer.id: timer for timer, _ in taken}
         return {
             timer_id: PeerAnswer("", None, problem)
             if (problem := problems.get(timer_id))
-            else PeerAnswer(answer["life"], later.get(timer_id))
+            else PeerAnswer(life, later.get(timer_id))
             for timer_id in (record["id"] for record in records)
         }
 
-    def _resend_later(self, refused: Mapping[int, str]) -> None:
+    def _resend_later(self, refused: Mapping[int | None, str]) -> None:
         if not refused:
             return
         if not self._refused:
             asyncio.get_running_loop().call_later(_REFUSED_AGAIN_S, self._resend_refused)
-        self._refused.update(refused)
+        self._refused.update(each for each in refused if each is not None)
         logger.error(
             "%s: %s (%d records)",
             self.address,
@@ -423,6 +464,14 @@ class Peer:
         for timer_id in () if self._is_stopped else refused:
             if (timer := self._get(timer_id)) is not None:
                 self.send(timer)
+
+
+def _refusal(entry: Any) -> tuple[int | None, str]:
+    """A record that was not taken, and the reason."""
+    if not isinstance(entry, dict):
+        raise InvalidInput("its answer has a refusal that is no object")
+    timer_id, reason = entry.get("id"), entry.get("reason")
+    return id_of(timer_id), f"it refused the record: {shown(reason)}"
 
 
 def _answer(futures: Iterable[asyncio.Future[PeerAnswer | None]], told: PeerAnswer | None) -> None:

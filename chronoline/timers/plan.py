@@ -1,9 +1,25 @@
-"""The plan of a timer: its interval, repetitions and callback, and when each pop is due."""
+"""The plan of a timer: its interval, repetitions and callback, and when each pop is due.
+
+`check_plan` has the bounds of a plan, for requests of clients and for records of other nodes alike.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
+from chronoline.core.callback_url import url_problem
+from chronoline.core.errors import InvalidInput
+
+LONGEST_MS = 100 * 366 * 24 * 3_600_000
+MOST_POPS = 1 << 31
+MOST_REPLICAS = 32
+MOST_OPAQUE_BYTES = 1024 * 1024
+MOST_TAGS = 64
+MOST_TAG_CHARACTERS = 256
+MOST_TAGGED = 1 << 40
+"""The highest count of one tag."""
+_MOST_SHARED = 1_000
 LONGEST_STEP_MS = 2_000
 """How much later each replica pops than the one before it, for long timers."""
 LEAST_GRACE_MS = 10_000
@@ -76,3 +92,66 @@ class TimerPlan:
         hold_ms = max(hold_ms, min(late_ms, LONGEST_HOLD_MS))
         left_ms = self.interval_ms - self.skew_ms(replicas - 1, replicas) - late_ms
         return min(hold_ms, left_ms) if left_ms > 0 else hold_ms
+
+
+def check_plan(plan: TimerPlan) -> None:
+    """Raises `InvalidInput`, in the words of a request, for a plan that is out of bounds.
+
+    Its URI and its tags come from `checked_uri` and `checked_tags`.
+    """
+    _check_timing(plan.interval_ms, plan.repeat_for_ms)
+    try:
+        opaque_bytes = len(plan.opaque.encode())
+    except UnicodeEncodeError:
+        raise InvalidInput(
+            "callback.http.opaque has half of a surrogate pair: it is no text"
+        ) from None
+    if opaque_bytes > MOST_OPAQUE_BYTES:
+        raise InvalidInput(f"callback.http.opaque is larger than {MOST_OPAQUE_BYTES} bytes")
+    check_factor(plan.factor)
+
+
+def _check_timing(interval_ms: int, repeat_for_ms: int) -> None:
+    for name, duration_ms in (("interval", interval_ms), ("repeat-for", repeat_for_ms)):
+        if not 0 <= duration_ms <= LONGEST_MS:
+            raise InvalidInput(f"timing.{name} must be from 0 to a hundred years")
+    if not interval_ms and repeat_for_ms:
+        raise InvalidInput(
+            "timing.repeat-for must be 0, or be left out, where timing.interval is 0"
+        )
+    if interval_ms and repeat_for_ms // interval_ms > MOST_POPS:
+        raise InvalidInput(f"the timer would pop more than {MOST_POPS:,} times")
+
+
+def check_factor(factor: int) -> int:
+    """Raises `InvalidInput` for a number of replicas that is out of bounds."""
+    if not 1 <= factor <= MOST_REPLICAS:
+        raise InvalidInput(f"the replication factor must be from 1 to {MOST_REPLICAS}")
+    return factor
+
+
+# Thousands of timers have the same URI and the same tags, and keep one copy of them. Clients choose both, so
+# the caches are bounded; they hold no value that was refused.
+
+
+@lru_cache(_MOST_SHARED)
+def checked_uri(uri: str) -> str:
+    """Raises `InvalidInput` for a URI that cannot be called."""
+    if problem := url_problem("callback.http.uri", uri):
+        raise InvalidInput(problem)
+    return uri
+
+
+@lru_cache(_MOST_SHARED)
+def checked_tags(tags: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    """Raises `InvalidInput` for tags that are out of bounds."""
+    if len(tags) > MOST_TAGS:
+        raise InvalidInput(f"statistics.tag-info has more than {MOST_TAGS} different tags")
+    for tag, count in tags:
+        if not 0 < len(tag) <= MOST_TAG_CHARACTERS or not tag.isprintable():
+            raise InvalidInput(
+                f"the type of a tag must be of 1 to {MOST_TAG_CHARACTERS} printable characters"
+            )
+        if not 0 < count <= MOST_TAGGED:
+            raise InvalidInput(f"the counts of the tag {tag!r} must be from 1 to {MOST_TAGGED}")
+    return tags

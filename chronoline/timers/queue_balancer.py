@@ -14,9 +14,10 @@ from itertools import islice
 from typing import Any
 
 from chronoline.callbacks.caller import Endpoint, endpoint_of
+from chronoline.core.errors import InvalidInput
 from chronoline.timers.call_queue import CallQueue
-from chronoline.timers.peers import MOST_RECORDS, PROBLEMS, Peer, PeerRefused
-from chronoline.timers.records import to_record
+from chronoline.timers.peers import MOST_RECORDS, PROBLEMS, Peer, PeerRefused, listed
+from chronoline.timers.records import id_of, to_record
 from chronoline.timers.replica import Replica
 from chronoline.timers.timer import Timer
 
@@ -70,7 +71,7 @@ class QueueBalancer:
         if not ids:
             return
         try:
-            theirs = int((await self._ask(peer, place, []))["waiting"])
+            theirs = _waiting(await self._ask(peer, place, []))
         except PROBLEMS:
             return  # nothing was ceded
         number = _share(self._queue.waiting(place), theirs, self._queue)
@@ -80,9 +81,10 @@ class QueueBalancer:
         if not ceded:
             return
         try:
-            taken: set[int] = set((await self._ask(peer, place, ceded))["taken"])
+            answer = await self._ask(peer, place, ceded)
+            taken = {id_of(each) for each in listed(answer, "taken")}
         except PeerRefused:
-            taken = set()
+            taken = set[int | None]()
         except PROBLEMS:
             return  # it may have taken them
         # From the last one: they were the last ones of the queue, and come back in their order.
@@ -97,7 +99,7 @@ class QueueBalancer:
             if self._replica.may_cede(timer_id, address)
         ]
 
-    async def _ask(self, peer: Peer, place: Endpoint, timers: Sequence[Timer]) -> Any:
+    async def _ask(self, peer: Peer, place: Endpoint, timers: Sequence[Timer]) -> dict[str, Any]:
         now_ms = self._now_ms()
         host, port = place
         body = {
@@ -113,10 +115,21 @@ class QueueBalancer:
         taken: list[int] = []
         room = _share(waiting, self._queue.waiting(place), self._queue)
         for timer in timers[:room]:
-            if timer.plan is not None and self._replica.take_over(timer, self._now_ms()):
-                self._queue.put(endpoint_of(timer.plan.uri), timer.id)
-                taken.append(timer.id)
+            try:
+                if timer.plan is not None and self._replica.take_over(timer, self._now_ms()):
+                    self._queue.put(endpoint_of(timer.plan.uri), timer.id)
+                    taken.append(timer.id)
+            except Exception as error:  # of one timer: the others are taken
+                self._replica.set_aside(timer.id, error)
         return taken
+
+
+def _waiting(answer: Mapping[str, Any]) -> int:
+    """The length of the other's queue. Raises `InvalidInput` for an answer without it."""
+    waiting = answer.get("waiting")
+    if type(waiting) is not int or waiting < 0:
+        raise InvalidInput("its answer has no number as waiting")
+    return waiting
 
 
 def _share(more: int, fewer: int, queue: CallQueue) -> int:

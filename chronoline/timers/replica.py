@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import NamedTuple
 
 from chronoline.runtime.backoff import Backoff
 from chronoline.timers.hybrid_clock import DEFAULT_BOUND_MS, HybridClock
@@ -76,6 +77,13 @@ class Missed:
     last: int
 
 
+class SetAside(NamedTuple):
+    """A timer that raised an error of its own: this node calls it no more until its record changes."""
+
+    timer_id: int
+    error: Exception
+
+
 @dataclass(frozen=True, slots=True)
 class TimerChange:
     """A client's change that no node holds yet, and the nodes that get it besides this one."""
@@ -126,6 +134,7 @@ class Replica:
         self._started_ms = 0
         self._awake_ms = 0
         self._missed: list[Missed] = []
+        self._set_aside: list[SetAside] = []
         # Timers that this node kept and has handed over.
         self._handed_over: set[int] = set()
         # Levels of the new list that know of a timer which this node is to give up.
@@ -251,20 +260,42 @@ class Replica:
         """
         due: list[Timer] = []
         for timer_id in self._heap.take(now_ms, limit):
-            timer = self._timers[timer_id]
-            if timer.plan is None and self._is_owed(timer_id):
-                self._heap.put(timer_id, now_ms + UNKNOWN_KEPT_MS)
-            elif timer.plan is None or timer.is_over or self.me not in timer.replicas:
-                self._forget(timer_id, now_ms)
-            elif self._is_ours(timer):
-                self._renew(timer, timer.plan, now_ms)
-            elif (turn_ms := self._turn_ms(timer)) > now_ms:
-                self._heap.put(timer_id, turn_ms)  # an absent node is back
-            elif (wanted := self._wanted(timer, timer.plan, now_ms)) is not None:
-                self._queued[timer_id] = wanted
-                self._look_after(wanted, timer.plan, now_ms)
-                due.append(wanted)
+            try:
+                timer = self._take_turn(timer_id, now_ms)
+            except Exception as error:  # of one timer: the others pop
+                self.set_aside(timer_id, error)
+            else:
+                due += () if timer is None else (timer,)
         return due
+
+    def _take_turn(self, timer_id: int, now_ms: int) -> Timer | None:
+        """The record of a timer that is to be queued now; None if there is nothing to call."""
+        timer = self._timers[timer_id]
+        if timer.plan is None and self._is_owed(timer_id):
+            self._heap.put(timer_id, now_ms + UNKNOWN_KEPT_MS)
+        elif timer.plan is None or timer.is_over or self.me not in timer.replicas:
+            self._forget(timer_id, now_ms)
+        elif self._is_ours(timer):
+            self._renew(timer, timer.plan, now_ms)
+        elif (turn_ms := self._turn_ms(timer)) > now_ms:
+            self._heap.put(timer_id, turn_ms)  # an absent node is back
+        elif (wanted := self._wanted(timer, timer.plan, now_ms)) is not None:
+            self._queued[timer_id] = wanted
+            self._look_after(wanted, timer.plan, now_ms)
+            return wanted
+        return None
+
+    def set_aside(self, timer_id: int, error: Exception) -> None:
+        """Leaves a timer that raised an error to its other nodes; its record and its file stay."""
+        self._queued.pop(timer_id, None)
+        self._calling.pop(timer_id, None)
+        self._heap.remove(timer_id)
+        self._set_aside.append(SetAside(timer_id, error))
+
+    def take_set_aside(self) -> list[SetAside]:
+        """The timers that were set aside since the last call."""
+        taken, self._set_aside = self._set_aside, []
+        return taken
 
     def begin(self, timer_id: int, now_ms: int) -> Callback | None:
         """The call of a queued timer whose host has a free place, or None if it is no longer wanted."""

@@ -2,27 +2,30 @@
 
 The members are those of Metaswitch Chronos, with its rules; members that it does not know are ignored.
 `interval` and `repeat-for` are seconds and may be fractions; `interval-ms` and `repeat-for-ms` are the same
-in whole milliseconds. Tags that cannot be read are left out, as Metaswitch Chronos does, and refuse nothing.
+in whole milliseconds. Some input that Metaswitch Chronos ignores without a word is refused: tags that
+cannot be read, and callbacks by another mechanism beside `http`.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import sys
 from typing import Any
 
-from chronoline.core.addresses import url_problem
 from chronoline.core.errors import InvalidInput
 from chronoline.runtime.traces import TRACEPARENT, checked_context
-from chronoline.timers.plan import TimerPlan
+from chronoline.timers.plan import (
+    LONGEST_MS,
+    TimerPlan,
+    check_plan,
+    checked_tags,
+    checked_uri,
+)
 
 DEFAULT_FACTOR = 2
-MOST_REPLICAS = 32
-LONGEST_MS = 100 * 366 * 24 * 3_600_000
-MOST_POPS = 1 << 31
-MOST_TAGS = 64
-MOST_TAG_CHARACTERS = 256
+MOST_BODY_BYTES = 1024 * 1024
+_MOST_COUNT = (1 << 32) - 1
+_ABSENT = object()
 
 
 class _NoNumber(ValueError):
@@ -37,15 +40,17 @@ def read_plan(body: bytes, *, factor: int | None, traceparent: str | None = None
     asked = _object(_parse(body), "the body")
     interval_ms, repeat_for_ms = _timing(_object(_member(asked, "timing"), "timing"))
     uri, opaque = _callback(_object(_member(asked, "callback"), "callback"))
-    return TimerPlan(
+    plan = TimerPlan(
         interval_ms=interval_ms,
         repeat_for_ms=repeat_for_ms,
         uri=uri,
         opaque=opaque,
         factor=_factor(asked.get("reliability", {}), factor),
-        tags=_tags(asked.get("statistics")),
+        tags=_tags(asked.get("statistics", _ABSENT)),
         traceparent=checked_context(traceparent).get(TRACEPARENT),
     )
+    check_plan(plan)
+    return plan
 
 
 def _parse(body: bytes) -> Any:
@@ -82,12 +87,6 @@ def _timing(timing: dict[str, Any]) -> tuple[int, int]:
     repeat_for_ms = _duration_ms(timing, "repeat-for")
     if repeat_for_ms is None:
         repeat_for_ms = interval_ms
-    if not interval_ms and repeat_for_ms:
-        raise InvalidInput(
-            "timing.repeat-for must be 0, or be left out, where timing.interval is 0"
-        )
-    if interval_ms and repeat_for_ms // interval_ms > MOST_POPS:
-        raise InvalidInput(f"the timer would pop more than {MOST_POPS:,} times")
     return interval_ms, repeat_for_ms
 
 
@@ -116,60 +115,43 @@ def _duration_ms(timing: dict[str, Any], name: str) -> int | None:
 
 def _callback(callback: dict[str, Any]) -> tuple[str, str]:
     http = _object(_member(callback, "http", "callback."), "callback.http")
+    if others := sorted(set(callback) - {"http"}):
+        raise InvalidInput(
+            f"callback has {others[0]!r:.100} beside http: there is no mechanism but http"
+        )
     uri = _member(http, "uri", "callback.http.")
     opaque = _member(http, "opaque", "callback.http.")
     if not isinstance(uri, str) or not isinstance(opaque, str):
         raise InvalidInput("callback.http.uri and callback.http.opaque must be strings")
-    try:
-        opaque.encode()
-    except UnicodeEncodeError:
-        raise InvalidInput(
-            "callback.http.opaque has half of a surrogate pair: it is no text"
-        ) from None
-    return _checked_uri(uri), opaque
-
-
-def _checked_uri(uri: str) -> str:
-    if problem := url_problem("callback.http.uri", uri):
-        raise InvalidInput(problem)
-    return sys.intern(uri)  # thousands of timers call the same one
+    return checked_uri(uri), opaque
 
 
 def _factor(reliability: Any, in_url: int | None) -> int:
     named = _object(reliability, "reliability").get("replication-factor")
     if named is None:
-        return checked_factor(DEFAULT_FACTOR if in_url is None else in_url)
+        return DEFAULT_FACTOR if in_url is None else in_url
     if isinstance(named, bool) or not isinstance(named, int):
         raise InvalidInput("reliability.replication-factor must be a whole number")
     if in_url is not None and named != in_url:
         raise InvalidInput(
             f"reliability.replication-factor is {named}, but {in_url} in the timer's URL; it stays the same"
         )
-    return checked_factor(named)
-
-
-def checked_factor(factor: int) -> int:
-    """Raises `InvalidInput` for a number of replicas that is out of bounds."""
-    if not 1 <= factor <= MOST_REPLICAS:
-        raise InvalidInput(f"the replication factor must be from 1 to {MOST_REPLICAS}")
-    return factor
+    return named
 
 
 def _tags(statistics: Any) -> tuple[tuple[str, int], ...]:
-    listed = statistics.get("tag-info") if isinstance(statistics, dict) else None
     tags: dict[str, int] = {}
-    for entry in listed if isinstance(listed, list) else ():
-        if not isinstance(entry, dict):
-            continue
-        tag, count = entry.get("type"), entry.get("count", 1)
-        if (
-            not isinstance(tag, str)
-            or not 0 < len(tag) <= MOST_TAG_CHARACTERS
-            or not tag.isprintable()
-        ):
-            continue
-        if isinstance(count, bool) or not isinstance(count, int) or not 0 < count < 1 << 32:
-            continue
-        if tag in tags or len(tags) < MOST_TAGS:
-            tags[tag] = tags.get(tag, 0) + count
-    return tuple(tags.items())
+    if statistics is _ABSENT:
+        return ()
+    listed = _object(statistics, "statistics").get("tag-info", [])
+    if not isinstance(listed, list):
+        raise InvalidInput("statistics.tag-info must be a list")
+    for at, entry in enumerate(listed):
+        where = f"statistics.tag-info[{at}]"
+        tag, count = _member(_object(entry, where), "type", f"{where}."), entry.get("count", 1)
+        if not isinstance(tag, str):
+            raise InvalidInput(f"{where}.type must be text")
+        if type(count) is not int or not 0 < count <= _MOST_COUNT:
+            raise InvalidInput(f"{where}.count must be a whole number from 1 to {_MOST_COUNT}")
+        tags[tag] = tags.get(tag, 0) + count
+    return checked_tags(tuple(tags.items()))

@@ -10,16 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from chronoline.callbacks.caller import words_of
-from chronoline.core.errors import InvalidInput, StoreError
+from chronoline.core.errors import InvalidInput
 from chronoline.timers.node import TimerNode
-from chronoline.timers.peers import PROBLEMS, Peer
-from chronoline.timers.records import to_record
+from chronoline.timers.peers import MOST_CHARACTERS, Peer, listed, next_cursor
+from chronoline.timers.records import id_of, names_of, to_record
 from chronoline.timers.replica import Offer
+from chronoline.timers.timer import Timer
 
 logger = logging.getLogger(__name__)
 
@@ -72,10 +73,11 @@ class Resync:
             await self._try(peer.address, self._ask(peer))
             self.progress.asked += 1
 
-    async def _try(self, address: str, step: Awaitable[None]) -> None:
+    async def _try(self, address: str, step: Awaitable[object]) -> None:
         try:
             await step
-        except (*PROBLEMS, StoreError) as error:
+        except Exception as error:  # of one node: the others are asked
+            logger.debug("asking %s failed", address, exc_info=error)
             self._note(address, error)
 
     def _note(self, address: str, error: Exception) -> None:
@@ -104,23 +106,31 @@ class Resync:
         node = self._node
         params = {"node-for-replicas": node.me, "cluster-view-id": view, "cursor": str(cursor)}
         answer = await peer.link.ask("GET", "/timers", params=params)
-        taken, offers = [], []
-        old = {each["TimerID"]: tuple(each["OldReplicas"]) for each in answer["timers"]}
-        timers, refused = node.intake.read(
-            (each["Timer"] for each in answer["timers"]), peer.address
-        )
+        listing = listed(answer, "timers")
+        following = next_cursor(answer, cursor)
+        old = _old_keepers(listing)
+        levels: dict[int, int] = {}
+
+        def take(timer: Timer) -> Offer:
+            if timer.id not in old:
+                raise InvalidInput("it is offered without the nodes that keep it")
+            offer = Offer(timer, old[timer.id])
+            level = node.replica.take_offer(offer, node.now_ms())
+            if level is not None:
+                levels[timer.id] = level
+            return offer
+
+        records = [entry.get("Timer") for entry in listing if isinstance(entry, dict)]
+        taken, refused = node.intake.take(records, peer.address, take)
         for each in refused:
             self._note(peer.address, InvalidInput(f"a record was refused: {each.reason}"))
-        for timer in timers:
-            offers.append(Offer(timer, old[timer.id]))
-            level = node.replica.take_offer(offers[-1], node.now_ms())
-            if level is not None:
-                taken.append({"ID": timer.id, "ReplicaIndex": level})
-        self.progress.offered += len(answer["timers"])
-        node.metrics.offered(len(answer["timers"]))
-        await self._dismiss(offers)
-        await self._dealt_with(taken)
-        return None if answer["cursor"] is None else int(answer["cursor"])
+        self.progress.offered += len(listing)
+        node.metrics.offered(len(listing))
+        await self._dismiss([offer for _, offer in taken])
+        await self._dealt_with(
+            [{"ID": timer_id, "ReplicaIndex": level} for timer_id, level in levels.items()]
+        )
+        return following
 
     async def _dismiss(self, offers: list[Offer]) -> None:
         """Dismisses former keepers once this node has the timers on disk and has informed the others.
@@ -159,12 +169,23 @@ async def _resting() -> AsyncIterator[None]:
     await asyncio.sleep(_REST * (loop.time() - begun_s))  # due timers come first
 
 
+def _old_keepers(listing: list[Any]) -> dict[int, tuple[str, ...]]:
+    """The nodes that keep each offered timer by the old list; without the entries that are wrong."""
+    old: dict[int, tuple[str, ...]] = {}
+    for entry in listing:
+        with suppress(AttributeError, TypeError, ValueError):
+            if (timer_id := id_of(entry.get("TimerID"))) is not None:
+                old[timer_id] = names_of(entry.get("OldReplicas"))
+    return old
+
+
 def page_of_offers(node: TimerNode, asker: str, ids: list[int], cursor: int) -> dict[str, Any]:
-    """The answer to a resyncing node: at most a hundred timers, and the next cursor."""
+    """The answer to a resyncing node: at most a hundred timers, bounded in size, and the next cursor."""
     now_ms = node.now_ms()
     offers: list[dict[str, Any]] = []
     end = min(len(ids), cursor + _MOST_LOOKED_AT)
-    while cursor < end and len(offers) < BATCH:
+    characters = 0
+    while cursor < end and len(offers) < BATCH and characters < MOST_CHARACTERS:
         for offer in node.replica.offers(asker, ids[cursor : cursor + 1]):
             offers.append(
                 {
@@ -173,5 +194,6 @@ def page_of_offers(node: TimerNode, asker: str, ids: list[int], cursor: int) -> 
                     "Timer": to_record(offer.timer, now_ms),
                 }
             )
+            characters += offer.timer.characters
         cursor += 1
     return {"timers": offers, "cursor": cursor if cursor < len(ids) else None}

@@ -16,10 +16,20 @@ from dataclasses import replace
 from typing import Any
 
 from chronoline.callbacks.caller import words_of
+from chronoline.core.errors import StoreError
 from chronoline.runtime.gc_tuning import searched_seldom
 from chronoline.timers.journal import Saved
 from chronoline.timers.node import TimerNode
-from chronoline.timers.peers import PROBLEMS, RECORDS_PATH, OutOfResources, Peer, PeerAnswer
+from chronoline.timers.peers import (
+    RECORDS_PATH,
+    OutOfResources,
+    Peer,
+    PeerAnswer,
+    listed,
+    next_cursor,
+)
+from chronoline.timers.records import id_of, name_of
+from chronoline.timers.timer import Timer
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +49,10 @@ async def start_from_journal(node: TimerNode) -> None:
             lambda: list(node.journal.load(now_ms=node.now_ms(), wall_ms=node.wall_ms()))
         )
         for number, each in enumerate(saved):
-            node.load(each)
+            try:
+                node.load(each)
+            except Exception as error:  # of one record: the others are loaded
+                node.journal.leave_out(each.timer.id, error)
             if number % 1_000 == 0:
                 await asyncio.sleep(
                     0
@@ -78,9 +91,9 @@ async def _ask_once(
             and each.timer.forgotten_ms() <= now_ms
         ]
         await _give_up_unknown(node, peer, doubtful)
-    except OutOfResources:
+    except (OutOfResources, StoreError):
         raise
-    except PROBLEMS as error:
+    except Exception as error:  # it must not keep this node from its start
         logger.log(
             # A new node has no old records.
             logging.WARNING if saved else logging.DEBUG,
@@ -97,25 +110,27 @@ async def _fetch(node: TimerNode, peer: Peer, uncertain: set[int]) -> tuple[str,
     """The timers of a peer that this node must keep; the life of its journal, and the ids."""
     heard: set[int] = set()
     cursor = 0
+
+    def take(timer: Timer) -> None:
+        heard.add(timer.id)
+        mine = node.replica.get(timer.id)
+        if mine is not None and timer.id in uncertain and mine.version == timer.version:
+            node.replica.put_back(replace(mine, start_ms=timer.start_ms), node.now_ms())
+            uncertain.discard(timer.id)
+        node.receive(timer)
+
     while True:
         answer = await _patiently(peer, {"for": node.me, "cursor": str(cursor)})
-        now_ms = node.now_ms()
-        timers, refused = node.intake.read(answer["records"], peer.address)
+        _, refused = node.intake.take(listed(answer, "records"), peer.address, take)
         heard.update(each.timer_id for each in refused if each.timer_id is not None)
-        for timer in timers:
-            heard.add(timer.id)
-            mine = node.replica.get(timer.id)
-            if mine is not None and timer.id in uncertain and mine.version == timer.version:
-                node.replica.put_back(replace(mine, start_ms=timer.start_ms), now_ms)
-                uncertain.discard(timer.id)
-            node.receive(timer)
         await node.saved()
-        if answer["cursor"] is None:
-            return answer["life"], heard
-        cursor = answer["cursor"]
+        following = next_cursor(answer, cursor)
+        if following is None:
+            return name_of(answer.get("life")), heard
+        cursor = following
 
 
-async def _patiently(peer: Peer, params: dict[str, str]) -> Any:
+async def _patiently(peer: Peer, params: dict[str, str]) -> dict[str, Any]:
     """Waits for a peer that is starting too; one that does not answer counts as dead."""
     deadline = asyncio.get_running_loop().time() + _STARTING_PATIENCE_S
     while True:
@@ -131,7 +146,7 @@ async def _give_up_unknown(node: TimerNode, peer: Peer, ids: list[int]) -> None:
     for at in range(0, len(ids), _AT_ONCE):
         asked = ids[at : at + _AT_ONCE]
         answer = await peer.link.ask("POST", KNOWN_PATH, {"ids": asked})
-        for timer_id in set(asked) - set(answer["known"]):
+        for timer_id in set(asked) - {id_of(each) for each in listed(answer, "known")}:
             node.replica.give_up(timer_id, node.now_ms())
     node.act()
 

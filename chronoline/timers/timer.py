@@ -79,6 +79,11 @@ class Timer:
         return (self.version, self.popped, self.attempts, self.renewed, self.step)
 
     @property
+    def characters(self) -> int:
+        """The size of the texts of its plan, which can be large."""
+        return 0 if self.plan is None else self.plan.characters
+
+    @property
     def is_over(self) -> bool:
         """Whether it has no more pops."""
         return self.plan is None or self.popped >= self.plan.pops

@@ -26,10 +26,15 @@ from chronoline.runtime.child_process import free_addresses
 from chronoline.timers.journal import Journal
 from chronoline.timers.membership import replicas_of
 from chronoline.timers.node import TimerNode
+from chronoline.timers.peer_records import PeerRecords
 from tests.deadline import until
 
 HOUR_MS = 3_600_000
 NOWHERE = "http://127.0.0.1:9/"
+INTAKE = PeerRecords(
+    problem=lambda _, __: None, now_ms=lambda: 0, wall_ms=lambda: 0, refused=lambda _: None
+)
+"""Takes what it can read."""
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from chronoline.core.errors import StoreUnavailable
 from chronoline.timers.journal import Journal, has_waiting
 from chronoline.timers.timer import Timer, Version
 from tests.deadline import run_scene
@@ -19,6 +21,7 @@ _BAD = [
     ("record = json_set(record, '$.popped', 'x')", "popped"),
     ("record = json_remove(record, '$.plan')", "plan"),
     ("record = CAST(X'7B22FF227D' AS TEXT)", "UTF-8"),
+    ("record = json_set(record, '$.plan.uri', 'http://[::1')", "uri"),
     ("confirmed = '5'", "confirmed"),
     ("confirmed = CAST(X'FF' AS TEXT)", "confirmed-UTF-8"),
     ('confirmed = \'[["a", ["b"]]]\'', "confirmed-life"),
@@ -81,3 +84,20 @@ def test_wrong_wall_clock_makes_no_record_unreadable(tmp_path: Path) -> None:
         (loaded,) = journal.load(now_ms=5, wall_ms=wall_ms)
         assert (loaded.timer.version, loaded.is_certain) == (saved.version, False)
         journal.close()
+
+
+def test_record_that_cannot_be_written_keeps_no_other_from_the_disk(tmp_path: Path) -> None:
+    path = tmp_path / "timers.db"
+    journal = Journal(path, boot="one")
+    good = Timer(
+        id=1, version=Version(5, "a"), plan=None, start_ms=0, replicas=("a",), view="v", kept_ms=9
+    )
+    bad = replace(good, id=2, view=object())  # type: ignore[arg-type]  # not to be written
+    changes = [(2, bad, ()), (1, good, ())]
+    with pytest.raises(StoreUnavailable, match="cannot be written"):
+        journal.save(changes, has_kept=lambda _: True, now_ms=0, wall_ms=1).result()
+    assert list(journal.unreadable) == [2]
+    journal.close()
+    journal = Journal(path, boot="one")
+    assert [each.timer.id for each in journal.load(now_ms=0, wall_ms=1)] == [1]
+    journal.close()

@@ -15,12 +15,12 @@ from chronoline.core.errors import StoreFull, StoreUnavailable
 from chronoline.node.timer_service import ServiceOptions, TimerService
 from chronoline.timers import peers, replica, views
 from chronoline.timers.node import TimerNode
-from chronoline.timers.peer_records import PeerRecords
 from chronoline.timers.peers import Link, Peer
 from chronoline.timers.timer import Timer, Version
 from tests.deadline import run_scene, until
 from tests.timers.scene import (
     HOUR_MS,
+    INTAKE,
     NOWHERE,
     Answered,
     Popped,
@@ -28,10 +28,6 @@ from tests.timers.scene import (
     cluster,
     receiving,
     timer,
-)
-
-INTAKE = PeerRecords(
-    problem=lambda _, __: None, now_ms=lambda: 0, wall_ms=lambda: 0, refused=lambda _: None
 )
 
 

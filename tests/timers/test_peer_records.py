@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import json
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
 
+from chronoline.core.errors import InvalidInput
+from chronoline.runtime.child_process import free_addresses
 from chronoline.timers import peers
+from chronoline.timers import resync as resync_module
+from chronoline.timers.http import nodes as nodes_module
 from chronoline.timers.hybrid_clock import COUNTER_BITS
 from chronoline.timers.node import TimerNode
+from chronoline.timers.peers import Link, Peer
+from chronoline.timers.records import to_record
+from chronoline.timers.timer import Timer, Version
 from tests.deadline import run_scene, until
-from tests.timers.scene import HOUR_MS, NOWHERE, Cluster, cluster, receiving, timer
+from tests.timers.scene import (
+    HOUR_MS,
+    INTAKE,
+    NOWHERE,
+    Answering,
+    Cluster,
+    Popped,
+    cluster,
+    receiving,
+    timer,
+)
 
 _DAY_MS = 24 * HOUR_MS
 
@@ -69,6 +92,250 @@ def test_records_beside_a_wrong_one_are_taken(tmp_path: Path) -> None:
             answer = await _tell(nodes, *wrong, _tombstone(3, id=8))
             assert [each["id"] for each in answer["refused"]] == [5, None, 6, 7]
             assert nodes.node(0).replica.ids() == [8]
+
+    run_scene(scene)
+
+
+_PLAN: dict[str, Any] = {
+    "interval": 60_000,
+    "repeat_for": 60_000,
+    "uri": NOWHERE,
+    "opaque": "",
+    "factor": 1,
+    "tags": [],
+}
+
+
+def test_records_of_nodes_pass_the_checks_of_clients(tmp_path: Path) -> None:
+    wrong: list[dict[str, Any]] = [
+        {"uri": "http://[::1"},
+        {"uri": "file:///etc/passwd"},
+        {"uri": "http://user:password@127.0.0.1/"},
+        {"uri": "http://127.0.0.1/\r\nX: y"},
+        {"opaque": "x" * 20_000_000},
+        {"tags": [["a\x1b[2J", 1]]},
+        {"interval": 0},
+    ]
+
+    async def scene() -> None:
+        async with receiving() as receiver, cluster(tmp_path) as nodes:
+            me, view = nodes.names[0], nodes.node(0).replica.membership.view
+            soon = {**_PLAN, "interval": 20, "repeat_for": 20, "uri": receiver.uri}
+            records = [
+                _tombstone(number + 1, id=number, plan=plan, replicas=[me], view=view)
+                for number, plan in enumerate([*({**_PLAN, **each} for each in wrong), soon])
+            ]
+            answer = await _tell(nodes, *records)
+            assert [each["id"] for each in answer["refused"]] == list(range(len(wrong)))
+            assert nodes.node(0).replica.ids() == [len(wrong)]
+            await receiver.count(1)
+
+    run_scene(scene)
+
+
+def test_what_cannot_be_taken_is_left_out_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path) as nodes:
+            node = nodes.node(0)
+            receive = node.receive
+
+            def fails(held: Timer) -> Timer:
+                if held.id == 1:
+                    raise LookupError("of one record")
+                return receive(held)
+
+            monkeypatch.setattr(node, "receive", fails)
+            answer = await _tell(nodes, _tombstone(3, id=1), _tombstone(3, id=2))
+            (refused,) = answer["refused"]
+            assert (refused["id"], node.replica.ids()) == (1, [2])
+            assert "LookupError" in refused["reason"]
+            held = node.replica.get(2)
+            assert held is not None
+            wrong = [
+                5,
+                [1, 2],
+                [2, -1, "x", []],
+                [2, 3, "x\n", []],
+                [2, 3, "x", [["a", "b"]] * 101],
+            ]
+            good = [2, held.version.number, held.version.giver, [["a", "b"]]]
+            told = {"from": "x", "records": [], "confirmed": [*wrong, good]}
+            assert (await nodes.ask("POST", "/cluster/records", told)).status == 200
+            assert node.journal is not None
+            await node.saved()
+            (saved,) = node.journal.load(now_ms=node.now_ms(), wall_ms=node.wall_ms())
+            assert saved.confirmed == (("a", "b"),)
+            wrong_references = [5, {"ID": "x"}, {"ID": 1, "ReplicaIndex": -1}]
+            told = {"IDs": [*wrong_references, {"ID": 2, "ReplicaIndex": 0}]}
+            assert (await nodes.ask("DELETE", "/timers/references", told)).status == 202
+
+    run_scene(scene)
+
+
+@asynccontextmanager
+async def _answering(answer: Answering) -> AsyncIterator[tuple[Link, list[Popped]]]:
+    """A link to a node with this answer."""
+    async with (
+        receiving() as stranger,
+        aiohttp.ClientSession(auto_decompress=False) as session,
+    ):
+        stranger.answer = answer
+        address = f"127.0.0.1:{stranger.port}"
+        yield Link(address, session, scheme="http", timeout_ms=60_000), stranger.popped
+
+
+def _plain(body: bytes, **headers: str) -> Answering:
+    async def answer(_: Popped) -> web.Response:
+        return web.Response(body=body, headers=headers)
+
+    return answer
+
+
+async def _endless(_: Popped) -> web.Response:
+    async def pieces() -> AsyncIterator[bytes]:
+        while True:
+            yield b" " * 1024 * 1024
+
+    return web.Response(body=pieces())
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (_endless, "larger than"),
+        (_plain(zlib.compress(b"{}"), **{"Content-Encoding": "deflate"}), "compressed"),
+        (_plain(b"["), "not JSON"),
+        (_plain(b"[" * 100_000), "not JSON"),
+        (_plain(b"9" * 5_000), "not JSON"),
+        (_plain(b"[]"), "not an object"),
+    ],
+    ids=["endless", "compressed", "half", "deep", "digits", "list"],
+)
+def test_answers_of_nodes_are_bounded_objects(
+    monkeypatch: pytest.MonkeyPatch, answer: Answering, words: str
+) -> None:
+    monkeypatch.setattr(peers, "MOST_BYTES", 4 * 1024 * 1024)
+
+    async def scene() -> None:
+        async with _answering(answer) as (link, _):
+            with pytest.raises((OSError, InvalidInput), match=words):
+                await link.ask("GET", "/")
+
+    run_scene(scene)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"life": 5, "newer": []},
+        {"life": "x", "newer": 5},
+        {"life": "x", "refused": [5]},
+        {"life": "x", "refused": {}},
+    ],
+)
+def test_node_whose_answer_is_wrong_is_away(told: dict[str, Any]) -> None:
+    async def scene() -> None:
+        async with _answering(_plain(json.dumps(told).encode())) as (link, _):
+            peer = Peer(
+                link,
+                me="me",
+                now_ms=lambda: 0,
+                get=lambda _: None,
+                heard=lambda _: None,
+                intake=INTAKE,
+            )
+            deleted = Timer(
+                id=1, version=Version(1, "me"), plan=None, start_ms=0, replicas=("me",), view=""
+            )
+            answered = await peer.send(deleted)
+            assert answered is not None
+            assert (answered.life, peer.is_away) == ("", True)
+            await peer.stop()
+
+    run_scene(scene)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        [],
+        {"timers": 5},
+        {"timers": [], "cursor": "x"},
+        {"timers": [], "cursor": 0},
+        {"timers": [5, {"TimerID": []}, {"TimerID": 1, "OldReplicas": 5, "Timer": {}}]},
+        {"timers": [{"TimerID": 1, "OldReplicas": [], "Timer": _tombstone(3, id=2)}]},
+    ],
+)
+def test_resync_survives_a_strange_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Any
+) -> None:
+    async def scene() -> None:
+        async with (
+            cluster(tmp_path, 2) as nodes,
+            _answering(_plain(json.dumps(told).encode())) as (
+                link,
+                asked,
+            ),
+        ):
+            (peer,) = nodes.node(0).peers.values()
+            monkeypatch.setattr(peer, "link", link)
+            resync = nodes.services[nodes.names[0]].resync
+            assert resync is not None
+            progress = await resync.run()
+            assert (len(asked), progress.is_running, progress.asked) == (1, False, 1)
+            assert len(progress.problems) >= 1
+
+    run_scene(scene)
+
+
+def test_node_starts_although_another_answers_strangely(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with receiving() as stranger:
+            stranger.answer = _plain(b'{"records": [[]], "cursor": [], "life": []}')
+            nodes = Cluster(tmp_path, free_addresses(1))
+            nodes.write(staying=[*nodes.names, f"127.0.0.1:{stranger.port}"])
+            try:
+                service = await nodes.start(nodes.names[0])
+                assert service.is_started
+            finally:
+                await nodes.stop()
+
+    run_scene(scene)
+
+
+def test_answers_to_nodes_are_bounded_in_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (nodes_module, resync_module):
+        monkeypatch.setattr(module, "MOST_CHARACTERS", 10)
+
+    async def scene() -> None:
+        async with cluster(tmp_path, 2) as nodes:
+            here, other = nodes.names
+            for number in range(3):
+                opaque = f"{number}" * 20
+                asked = timer(NOWHERE, interval_ms=HOUR_MS, opaque=opaque)
+                await nodes.ask("PUT", f"/timers/{number:016x}-2", asked)
+            await until(lambda: len(nodes.node(0).replica) == 3)
+            sizes, cursor = [], 0
+            while cursor is not None:
+                page = await nodes.ask("GET", f"/cluster/records?for={other}&cursor={cursor}")
+                sizes.append(len(page.json["records"]))
+                cursor = page.json["cursor"]
+            assert sizes == [1, 1, 1]
+            stale = []
+            for number in range(3):
+                held = nodes.node(0).replica.get(number)
+                assert held is not None
+                record = to_record(held, nodes.node(0).now_ms())
+                stale.append({**record, "version": record["version"] - 1})
+            answer = await _tell(nodes, *stale)
+            assert [each["id"] for each in answer["newer"]] == [0]
+            assert [each["id"] for each in answer["refused"]] == [1, 2]
+            assert here != other
 
     run_scene(scene)
 

@@ -72,6 +72,23 @@ def _record(**others: Any) -> dict[str, Any]:
         {"tags": [["CALL", 1 << 62]]},
         {"tags": [["\ud800", 1]]},
         {"opaque": "\ud800"},
+        {"opaque": "x" * (1024 * 1024 + 1)},
+        {"opaque": 5},
+        {"interval": 0},
+        {"uri": "http://[::1"},
+        {"uri": "file:///etc/passwd"},
+        {"uri": "http://user:password@x/"},
+        {"uri": "http://x/\r\nX: y"},
+        {"uri": "http://x/" + "y" * 5_000},
+        {"uri": 5},
+        {"tags": [["CALL", 0]]},
+        {"tags": [["CALL", 1], ["CALL", 2]]},
+        {"tags": [["a\nb", 1]]},
+        {"tags": [["x" * 257, 1]]},
+        {"tags": [[f"t{number}", 1] for number in range(65)]},
+        {"replicas": ["a\nb"]},
+        {"by": "a\x1b[2J"},
+        {"view": "\ud800"},
         {"plan": "x"},
     ],
 )
@@ -89,7 +106,7 @@ _HIGHEST = {
     "wait": st.sampled_from([0, MOST_MS]),
     "renewed": st.sampled_from([0, 1 << 31 | 1]),
     "kept": st.sampled_from([-MOST_MS, 0, MOST_MS]),
-    "interval": st.sampled_from([0, 1_000, 3 * 10**12]),
+    "interval": st.sampled_from([1, 1_000, 3 * 10**12]),
 }
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronoline.core.errors import InvalidInput
-from chronoline.timers.plan import TimerPlan
+from chronoline.timers.plan import TimerPlan, checked_uri
 from chronoline.timers.requests import read_plan
 
 _CALLBACK = {"http": {"uri": "http://127.0.0.1:9000/pop", "opaque": "hello"}}
@@ -163,28 +163,55 @@ def test_factors_that_are_refused(named: object, in_url: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "statistics",
+    ("statistics", "word"),
     [
-        None,
-        [],
-        "x",
-        {"tag-info": None},
-        {"tag-info": {}},
-        {
-            "tag-info": [
-                "x",
-                {},
-                {"type": 5},
-                {"type": ""},
-                {"type": "t", "count": 0},
-                {"type": "t", "count": -1},
-                {"type": "t", "count": "1"},
-            ]
-        },
+        (None, "statistics must be an object"),
+        ([], "statistics must be an object"),
+        ({"tag-info": None}, "tag-info must be a list"),
+        ({"tag-info": {}}, "tag-info must be a list"),
+        ({"tag-info": ["x"]}, r"tag-info\[0\] must be an object"),
+        ({"tag-info": [{"type": "t"}, {}]}, r"tag-info\[1\]\.type is missing"),
+        ({"tag-info": [{"type": 5}]}, r"type must be text"),
+        ({"tag-info": [{"type": ""}]}, "1 to 256 printable"),
+        ({"tag-info": [{"type": "t" * 257}]}, "1 to 256 printable"),
+        ({"tag-info": [{"type": "a\nb"}]}, "1 to 256 printable"),
+        *(
+            ({"tag-info": [{"type": "t", "count": count}]}, "count must be a whole number from 1")
+            for count in (0, -1, "1", 1.5, True, None, 1 << 32)
+        ),
+        ({"tag-info": [{"type": "t", "count": (1 << 32) - 1}] * 257}, "the counts of the tag 't'"),
+        ({"tag-info": [{"type": f"t{number}"} for number in range(65)]}, "more than 64"),
     ],
 )
-def test_tags_that_cannot_be_read_are_left_out(statistics: object) -> None:
-    assert read_plan(_body(statistics=statistics), factor=None).tags == ()
+def test_tags_that_are_refused(statistics: object, word: str) -> None:
+    with pytest.raises(InvalidInput, match=word):
+        read_plan(_body(statistics=statistics), factor=None)
+
+
+def test_most_tags_that_a_timer_can_have() -> None:
+    listed = [{"type": f"t{number % 64}"} for number in range(128)]
+    plan = read_plan(_body(statistics={"tag-info": listed}), factor=None)
+    assert plan.tags == tuple((f"t{number}", 2) for number in range(64))
+    assert read_plan(_body(statistics={}), factor=None).tags == ()
+
+
+def test_other_mechanism_beside_http_is_refused() -> None:
+    asked = {"timing": {"interval": 5}, "callback": {**_CALLBACK, "mail": {}}}
+    with pytest.raises(InvalidInput, match="callback has 'mail' beside http"):
+        read_plan(json.dumps(asked).encode(), factor=None)
+
+
+def test_timers_share_the_address_that_they_call() -> None:
+    one, other = (read_plan(_body(), factor=None) for _ in range(2))
+    assert one.uri is other.uri
+
+
+def test_addresses_of_clients_are_forgotten() -> None:
+    for number in range(2_000):
+        uri = f"http://127.0.0.1/{number}"
+        asked = {"timing": {"interval": 5}, "callback": {"http": {"uri": uri, "opaque": ""}}}
+        read_plan(json.dumps(asked).encode(), factor=None)
+    assert checked_uri.cache_info().currsize <= 1_000
 
 
 _JSON = st.recursive(

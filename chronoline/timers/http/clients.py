@@ -21,8 +21,8 @@ from chronoline.timers.http.responses import (
 from chronoline.timers.ids import TimerName
 from chronoline.timers.membership import matching
 from chronoline.timers.node import TimerNode
-from chronoline.timers.plan import TimerPlan
-from chronoline.timers.requests import DEFAULT_FACTOR, checked_factor, read_plan
+from chronoline.timers.plan import TimerPlan, check_factor
+from chronoline.timers.requests import DEFAULT_FACTOR, read_plan
 
 
 class ClientHandlers:
@@ -64,7 +64,7 @@ class ClientHandlers:
         """A body is ignored, as Metaswitch Chronos does."""
         name = name_in(request)
         factor = self._factor_of(name)
-        factor = DEFAULT_FACTOR if factor is None else checked_factor(factor)
+        factor = DEFAULT_FACTOR if factor is None else check_factor(factor)
         check_started(self._node)
         return web.Response(headers=_copies(await self._node.change(name, None, factor=factor)))
 

@@ -19,14 +19,14 @@ from chronoline.timers.http.responses import (
     read_object,
 )
 from chronoline.timers.node import TimerNode
-from chronoline.timers.peers import RECORDS_PATH
+from chronoline.timers.peer_records import RefusedRecord
+from chronoline.timers.peers import MOST_BYTES, MOST_CHARACTERS, RECORDS_PATH
 from chronoline.timers.queue_balancer import CEDED_PATH
-from chronoline.timers.records import to_record
+from chronoline.timers.records import id_of, name_of, to_record
 from chronoline.timers.resync import page_of_offers
 from chronoline.timers.startup_sync import KNOWN_PATH
-from chronoline.timers.timer import Lives, Version
+from chronoline.timers.timer import MOST_NUMBER, Lives, Timer, Version
 
-MOST_BYTES = 64 * 1024 * 1024
 _PAGE = 300
 _BACK_PATIENCE_S = 1.0
 _MOST_LIVES = 100
@@ -59,23 +59,33 @@ class NodeHandlers:
         node = self._node
         now_ms = node.now_ms()
         records, sender = _list(asked, "records"), str(asked.get("from", ""))
-        confirmed = [_confirmed(each) for each in _list({"confirmed": [], **asked}, "confirmed")]
-        timers, refused = node.intake.read(records, sender)
+        confirmed = _list({"confirmed": [], **asked}, "confirmed")
+        taken, refused = node.intake.take(records, sender, node.receive)
         node.hear_of(sender, pops=asked.get("pops", True) is True)
-        newer = []
-        for timer in timers:
-            held = node.receive(timer)
-            if held.progress > timer.progress:
-                newer.append(to_record(held, now_ms))
-        for timer_id, version, lives in confirmed:
-            node.confirm(timer_id, version, lives)
+        newer, late = _newer(taken, now_ms)
+        refused += late
+        self._take_confirmed(confirmed, sender)
         await node.saved()
-        told = {"life": node.journal.life, "newer": newer}
+        told: dict[str, Any] = {"life": node.journal.life, "newer": newer}
         if refused:
             told["refused"] = [{"id": each.timer_id, "reason": each.reason} for each in refused]
         return answer_json(told)
 
+    def _take_confirmed(self, entries: list[Any], sender: str) -> None:
+        """Notes which nodes have which timers; an entry that is wrong is left out."""
+        wrong: list[RefusedRecord] = []
+        for entry in entries:
+            try:
+                timer_id, version, lives = _confirmed(entry)
+            except InvalidInput as error:
+                wrong.append(RefusedRecord(None, str(error)))
+            else:
+                self._node.confirm(timer_id, version, lives)
+        if wrong:
+            self._node.intake.log_refused(wrong, sender)
+
     async def _records(self, request: web.BaseRequest) -> web.Response:
+        """A page of the timers that concern a node, bounded by the number that is looked at and by size."""
         node = self._node
         told: dict[str, Any] = {"life": node.journal.life, "records": [], "cursor": None}
         if not node.is_loaded:
@@ -84,14 +94,15 @@ class NodeHandlers:
         ids = self._walk("records", asker, cursor)
         node.hear_of(asker, pops=True)
         now_ms = node.now_ms()
-        page = (node.replica.get(timer_id) for timer_id in ids[cursor : cursor + _PAGE])
-        told["records"] = [
-            to_record(timer, now_ms)
-            for timer in page
-            if timer is not None and node.replica.concerns(timer, asker)
-        ]
-        if cursor + _PAGE < len(ids):
-            told["cursor"] = cursor + _PAGE
+        end, characters = min(cursor + _PAGE, len(ids)), 0
+        while cursor < end and characters < MOST_CHARACTERS:
+            timer = node.replica.get(ids[cursor])
+            if timer is not None and node.replica.concerns(timer, asker):
+                told["records"].append(to_record(timer, now_ms))
+                characters += timer.characters
+            cursor += 1
+        if cursor < len(ids):
+            told["cursor"] = cursor
         else:
             self._walks.pop(("records", asker), None)
         return answer_json(told)
@@ -130,8 +141,10 @@ class NodeHandlers:
         host, port, waiting = asked.get("host"), asked.get("port"), asked.get("waiting")
         if type(host) is not str or type(port) is not int or type(waiting) is not int:
             raise InvalidInput("host, port and waiting are needed: a text and two numbers")
-        timers, _ = node.intake.read(_list(asked, "records"), str(asked.get("from", "")))
+        sender = str(asked.get("from", ""))
         here = node.waiting_at((host, port))
+        received, _ = node.intake.take(_list(asked, "records"), sender, node.receive)
+        timers = [timer for timer, _ in received]
         taken = node.take_ceded((host, port), waiting, timers) if timers else []
         return answer_json({"waiting": here, "taken": taken})
 
@@ -159,8 +172,16 @@ class NodeHandlers:
     async def _dealt_with(self, request: web.BaseRequest) -> web.Response:
         entries = _list(await read_object(request, MOST_BYTES), "IDs")
         check_started(self._node)
-        for timer_id, level in [_reference(entry) for entry in entries]:
-            self._node.replica.known_by(timer_id, level, self._node.now_ms())
+        wrong: list[RefusedRecord] = []
+        for entry in entries:
+            try:
+                timer_id, level = _reference(entry)
+            except InvalidInput as error:
+                wrong.append(RefusedRecord(None, str(error)))
+            else:
+                self._node.replica.known_by(timer_id, level, self._node.now_ms())
+        if wrong:
+            self._node.intake.log_refused(wrong, "a node that resyncs")
         self._node.act()
         await self._node.saved()
         return web.Response(status=HTTPStatus.ACCEPTED)
@@ -173,10 +194,28 @@ def _list(asked: dict[str, Any], name: str) -> list[Any]:
     return value
 
 
+def _newer(
+    taken: list[tuple[Timer, Timer]], now_ms: int
+) -> tuple[list[dict[str, Any]], list[RefusedRecord]]:
+    """The later records that this node holds, and refusals of those that do not fit into the answer."""
+    newer: list[dict[str, Any]] = []
+    late: list[RefusedRecord] = []
+    characters = 0
+    for timer, held in taken:
+        if held.progress <= timer.progress:
+            continue
+        if characters < MOST_CHARACTERS:
+            newer.append(to_record(held, now_ms))
+            characters += held.characters
+        else:
+            late.append(RefusedRecord(timer.id, "the answer has no room for its later record"))
+    return newer, late
+
+
 def _reference(entry: Any) -> tuple[int, int]:
     if isinstance(entry, dict):
-        timer_id, level = entry.get("ID"), entry.get("ReplicaIndex")
-        if type(timer_id) is int and type(level) is int and level >= 0:
+        timer_id, level = id_of(entry.get("ID")), entry.get("ReplicaIndex")
+        if timer_id is not None and type(level) is int and level >= 0:
             return timer_id, level
     raise InvalidInput("each of IDs needs ID and ReplicaIndex, both numbers")
 
@@ -184,14 +223,13 @@ def _reference(entry: Any) -> tuple[int, int]:
 def _confirmed(entry: Any) -> tuple[int, Version, Lives]:
     try:
         timer_id, number, giver, lives = entry
-        if len(lives) > _MOST_LIVES:
+        if id_of(timer_id) is None or type(number) is not int or not 0 <= number <= MOST_NUMBER:
             raise ValueError
-        return (
-            int(timer_id),
-            Version(int(number), str(giver)),
-            tuple((str(node), str(life)) for node, life in lives),
-        )
-    except (TypeError, ValueError, OverflowError):
+        if type(lives) is not list or len(lives) > _MOST_LIVES:
+            raise ValueError
+        names = tuple((name_of(node), name_of(life)) for node, life in lives)
+        return timer_id, Version(number, name_of(giver)), names
+    except (TypeError, ValueError):
         raise InvalidInput(
             "confirmed must be lists of a timer, its version and who has it"
         ) from None

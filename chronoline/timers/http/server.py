@@ -22,9 +22,11 @@ from chronoline.runtime.admission import Admission, client_key
 from chronoline.runtime.listener import CappedListener, listen
 from chronoline.timers.http.admin import TIMER_PREFIX, AdminHandlers
 from chronoline.timers.http.clients import ClientHandlers
-from chronoline.timers.http.nodes import MOST_BYTES, NodeHandlers
+from chronoline.timers.http.nodes import NodeHandlers
 from chronoline.timers.http.responses import TIMERS, Handlers, HttpRefusal, refuse
 from chronoline.timers.node import TimerNode
+from chronoline.timers.peers import MOST_BYTES
+from chronoline.timers.requests import MOST_BODY_BYTES
 from chronoline.timers.resync import Resync
 
 logger = logging.getLogger(__name__)
@@ -78,7 +80,7 @@ class TimersEdge:
         admits: Callable[[web.BaseRequest, RequestArea], None] = lambda *_: None,
         admission: Admission | None = None,
         most_timers: int = 5_000_000,
-        most_body_bytes: int = 1024 * 1024,
+        most_body_bytes: int = MOST_BODY_BYTES,
     ) -> None:
         """`reload` reads the list of nodes again; `admits` raises `HttpRefusal` for a request without its
         token, or without its right.

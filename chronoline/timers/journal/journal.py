@@ -59,8 +59,8 @@ class Journal:
             self._boot: int = connection.execute(
                 _QUERIES["boot_number"], {"boot": boot}
             ).fetchone()[0]
-        # Unreadable records, with the reason: they are left out, and stay in the file until they are
-        # overwritten.
+        # Records that cannot be read or written, with the reason: they are left out, and what the file has
+        # stays until it is overwritten.
         self.unreadable: dict[int, str] = {}
         self._committer = Committer(
             "journal", SystemClock(), commit_ms=_COMMIT_MS, most_items=_MOST_WAITING
@@ -84,7 +84,7 @@ class Journal:
                 try:
                     saved = self._read(reader, unsigned, row, now_ms=now_ms, wall_ms=wall_ms)
                 except _UNREADABLE as error:
-                    self._leave_out(unsigned, error)
+                    self.leave_out(unsigned, error)
                 else:
                     yield saved
             if len(page) < _PAGE:
@@ -103,10 +103,11 @@ class Journal:
         was_kept = fields.get("was_kept", True) is True
         return Saved(timer, _lives_from_json(confirmed), is_certain, was_kept)
 
-    def _leave_out(self, timer_id: int, error: Exception) -> None:
+    def leave_out(self, timer_id: int, error: Exception) -> None:
+        """Notes that a saved timer is not used; its record stays in the file until the timer is changed."""
         self.unreadable[timer_id] = str(error)
         logger.error(
-            "timer %016x: its record in the journal cannot be read and was left out, the other nodes may "
+            "timer %016x: its record of the journal cannot be used and was left out, the other nodes may "
             "have it: %s",
             timer_id,
             error,
@@ -121,23 +122,50 @@ class Journal:
         now_ms: int,
         wall_ms: int,
     ) -> Future[list[None]]:
-        """The future is done when the changes are on disk. None forgets a timer. See `Replica.has_kept`."""
+        """The future is done when the changes are on disk. None forgets a timer. See `Replica.has_kept`.
+
+        A record that cannot be written is left out; then the future of all of them fails.
+        """
         for timer_id, _, _ in changes if self.unreadable else ():
             self.unreadable.pop(timer_id, None)
-        rows = [
-            {"id": _signed(timer_id)}
-            if timer is None
-            else {
-                "id": _signed(timer_id),
-                "start_ms": timer.start_ms,
-                "wall_start_ms": timer.start_ms - now_ms + wall_ms,
-                "boot": self._boot,
-                "record": _to_json({**to_record(timer, now_ms), "was_kept": has_kept(timer)}),
-                "confirmed": _lives_to_json(lives),
-            }
-            for timer_id, timer, lives in changes
-        ]
-        return self._committer.submit(self._queue, "save", self._write, rows, item_bytes=_weight)
+        rows: list[dict[str, Any]] = []
+        for timer_id, timer, lives in changes:
+            try:
+                was_kept = timer is not None and has_kept(timer)
+                row = self._row(
+                    timer_id, timer, lives, was_kept=was_kept, now_ms=now_ms, wall_ms=wall_ms
+                )
+            except Exception as error:  # of one record: the others are saved
+                self.leave_out(timer_id, error)
+            else:
+                rows.append(row)
+        saved = self._committer.submit(self._queue, "save", self._write, rows, item_bytes=_weight)
+        if len(rows) == len(changes):
+            return saved
+        failed: Future[list[None]] = Future()
+        failed.set_exception(StoreUnavailable("a record cannot be written to the journal"))
+        return failed
+
+    def _row(
+        self,
+        timer_id: int,
+        timer: Timer | None,
+        lives: Lives,
+        *,
+        was_kept: bool,
+        now_ms: int,
+        wall_ms: int,
+    ) -> dict[str, Any]:
+        if timer is None:
+            return {"id": _signed(timer_id)}
+        return {
+            "id": _signed(timer_id),
+            "start_ms": timer.start_ms,
+            "wall_start_ms": timer.start_ms - now_ms + wall_ms,
+            "boot": self._boot,
+            "record": _to_json({**to_record(timer, now_ms), "was_kept": was_kept}),
+            "confirmed": _lives_to_json(lives),
+        }
 
     def _write(self, rows: Sequence[dict[str, Any]], _: int) -> list[None]:
         # The last change of a timer counts.
