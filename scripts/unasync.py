@@ -19,7 +19,7 @@ _HEAD = '''"""The blocking client. Made by `python -m scripts.unasync`: edit the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,7 +34,7 @@ from chronoline.client.administration import (
 )
 from chronoline.client.aio import DEFAULT_PREFETCH, DEFAULT_TIMEOUT_S, AsyncClient
 from chronoline.client.cluster import Cluster
-from chronoline.client.event_loop import Home, run_in
+from chronoline.client.event_loop import BlockingIterator, Home, run_in
 from chronoline.client.leases import AsyncLease
 from chronoline.client.messages import DeadLetter, Forecast, Headers, Message, ToSend
 from chronoline.client.outcomes import Outcomes
@@ -143,12 +143,10 @@ def _method(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 def _body(node: ast.FunctionDef | ast.AsyncFunctionDef, call: str) -> str:
     if node.returns is not None and "AsyncGenerator" in ast.unparse(node.returns):
         return (
-            f"        leases = self._home.keep({call})\n"
-            "        try:\n"
-            "            while True:\n"
-            "                yield Lease(self._run(leases.asend(None)), self._home.loop)\n"
-            "        finally:\n"
-            "            self._home.end(leases)"
+            f"        leases = {call}\n"
+            "        return BlockingIterator(\n"
+            "            self._home, leases, lambda lease: Lease(lease, self._home.loop)\n"
+            "        )"
         )
     if isinstance(node, ast.FunctionDef):
         return f"        return {call}"
@@ -157,7 +155,7 @@ def _body(node: ast.FunctionDef | ast.AsyncFunctionDef, call: str) -> str:
 
 def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     returns = ast.unparse(node.returns) if node.returns is not None else "None"
-    returns = returns.replace("AsyncGenerator[AsyncLease, None]", "Iterator[Lease]")
+    returns = returns.replace("AsyncGenerator[AsyncLease, None]", "BlockingIterator[Lease]")
     return f"def {node.name}({ast.unparse(node.args)}) -> {returns}:"
 
 

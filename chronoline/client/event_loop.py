@@ -10,12 +10,12 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from chronoline.core.errors import ChronolineError
+from chronoline.core.errors import ChronolineError, InvalidInput
+from chronoline.runtime.tasks import TaskSet
 
 _ENDING_S = 5.0
 
@@ -28,7 +28,7 @@ _loops: dict[int, asyncio.AbstractEventLoop] = {}
 _idle: dict[int, list[asyncio.AbstractEventLoop]] = {}
 """By process too."""
 
-_ending: set[Future[None]] = set()
+_ending = TaskSet()
 """Cleanup that runs: an event loop alone would not keep it alive."""
 
 
@@ -48,10 +48,15 @@ def shared_loop() -> asyncio.AbstractEventLoop:
         return loop
 
 
-def run_in(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Result]) -> Result:
+def run_in(
+    loop: asyncio.AbstractEventLoop,
+    work: Coroutine[Any, Any, Result],
+    before: Callable[[], Awaitable[None]] | None = None,
+) -> Result:
     """Awaits something in another thread's loop. An interrupt cancels it, and waits until it has ended.
 
-    Raises `ChronolineError` in the thread of that loop, which would wait for itself.
+    `before` is awaited there first. Raises `ChronolineError` in the thread of that loop, which would wait for
+    itself.
     """
     if _is_running_here(loop):
         work.close()
@@ -62,8 +67,11 @@ def run_in(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Result]) -
 
     async def wait() -> Result:
         try:
+            if before is not None:
+                await before()
             return await work
         finally:
+            work.close()
             ended.set()
 
     future = asyncio.run_coroutine_threadsafe(wait(), loop)
@@ -108,6 +116,7 @@ class Home:
         """`close` runs when the interpreter ends, unless the client was closed before."""
         self._close = close
         self._process: int | None = None
+        self._endings = TaskSet()
         _homes.add(self)
 
     @property
@@ -126,7 +135,12 @@ class Home:
         except ChronolineError:
             work.close()
             raise
-        return run_in(loop, work)
+        return run_in(loop, work, self._settle)
+
+    async def _settle(self) -> None:
+        """Waits for the end of generators, so that a call finds given back what the caller has left."""
+        if self._endings:
+            await asyncio.wait(list(self._endings))
 
     def keep(self, generator: Generator) -> Generator:
         """Registers a generator that `end` closes, at the latest when the interpreter ends."""
@@ -134,20 +148,22 @@ class Home:
         return generator
 
     def end(self, generator: AsyncGenerator[Any, None]) -> None:
-        """Closes a generator in the loop, and waits a few seconds for that; does nothing if the loop is gone.
+        """Closes a generator in the loop, without waiting for it; does nothing if the loop is gone.
 
-        A garbage collection may call it in any thread: in that of the loop, which must not wait for itself,
-        or in one with a lock that the loop wants, such as that of a log handler.
+        A garbage collection may call it in any thread: in that of the loop, in one with a lock that the loop
+        wants, such as that of a log handler, or in that of a broker, which has to answer first.
         """
-        if _over.is_set() or self._process != os.getpid():
-            return
+        if not _over.is_set() and self._process == os.getpid():
+            shared_loop().call_soon_threadsafe(self._begin_end, generator)
+
+    def _begin_end(self, generator: AsyncGenerator[Any, None]) -> None:
+        self._endings.start(_end_in_time(generator))
+
+    def wait_ended(self) -> None:
+        """Waits a few seconds for the generators that were ended."""
         loop = shared_loop()
-        future = asyncio.run_coroutine_threadsafe(_end(generator), loop)
-        _ending.add(future)
-        future.add_done_callback(_ending.discard)
-        if not _is_running_here(loop):
-            with suppress(TimeoutError):
-                future.result(_ENDING_S)
+        if not _over.is_set() and self._process == os.getpid() and not _is_running_here(loop):
+            run_in(loop, self._settle())
 
     def leave(self) -> None:
         if self._process == os.getpid():
@@ -158,13 +174,65 @@ class Home:
     async def _leave(self) -> None:
         await self._close()
         for generator in [each for each, home in _open.items() if home is self]:
-            with suppress(Exception):
-                await _end(generator)
+            await _end(generator)
+
+
+class BlockingIterator(Iterator[Result]):
+    """Blocks for each item of an asynchronous generator, whose cleanup runs in the thread of its loop.
+
+    One that is forgotten, or left by `break`, waits for nothing; the next call of the client does.
+    """
+
+    def __init__(
+        self, home: Home, generator: AsyncGenerator[Any, None], convert: Callable[[Any], Result]
+    ) -> None:
+        self._home = home
+        self._generator = generator
+        self._convert = convert
+        self._is_open = True
+        self._taking = threading.Lock()
+
+    def __next__(self) -> Result:
+        if not self._is_open:
+            raise StopIteration
+        if not self._taking.acquire(blocking=False):
+            raise InvalidInput(
+                "another thread is taking an item: give each thread an iterator, or a lock"
+            )
+        try:
+            self._home.keep(self._generator)
+            return self._convert(self._home.run(self._generator.asend(None)))
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._taking.release()
+            if not self._is_open:  # closed by another thread meanwhile
+                self._home.end(self._generator)
+
+    def close(self) -> None:
+        """Ends it, and waits a few seconds for that. May be called twice."""
+        self._end()
+        self._home.wait_ended()
+
+    def _end(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._home.end(self._generator)
+
+    __del__ = _end
+
+
+async def _end_in_time(generator: AsyncGenerator[Any, None]) -> None:
+    """Returns when it has ended, or after a few seconds: then it goes on by itself."""
+    ending = _ending.start(_end(generator))
+    await asyncio.wait([ending], timeout=_ENDING_S)
 
 
 async def _end(generator: AsyncGenerator[Any, None]) -> None:
     try:
-        await generator.aclose()
+        with suppress(Exception):  # the caller has left
+            await generator.aclose()
     finally:
         _open.pop(generator, None)
 

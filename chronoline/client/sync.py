@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +18,7 @@ from chronoline.client.administration import (
 )
 from chronoline.client.aio import DEFAULT_PREFETCH, DEFAULT_TIMEOUT_S, AsyncClient
 from chronoline.client.cluster import Cluster
-from chronoline.client.event_loop import Home, run_in
+from chronoline.client.event_loop import BlockingIterator, Home, run_in
 from chronoline.client.leases import AsyncLease
 from chronoline.client.messages import DeadLetter, Forecast, Headers, Message, ToSend
 from chronoline.client.outcomes import Outcomes
@@ -561,7 +561,7 @@ class Client(Closable):
         consumer: str | None = None,
         lease: Delay | None = None,
         prefetch: int = DEFAULT_PREFETCH,
-    ) -> Iterator[Lease]:
+    ) -> BlockingIterator[Lease]:
         """Yields messages, each when it is due, until the caller stops.
 
         Settle each with `ack`, `retry`, `release` or `bury`. `consumer` is a name that a restarted process
@@ -570,11 +570,5 @@ class Client(Closable):
         including those that wait here, whose leases are renewed until they are handed over. Messages that the
         caller holds when it stops can still be settled, until their lease or the client ends.
         """
-        leases = self._home.keep(
-            self._inner.consume(topic, consumer=consumer, lease=lease, prefetch=prefetch)
-        )
-        try:
-            while True:
-                yield Lease(self._run(leases.asend(None)), self._home.loop)
-        finally:
-            self._home.end(leases)
+        leases = self._inner.consume(topic, consumer=consumer, lease=lease, prefetch=prefetch)
+        return BlockingIterator(self._home, leases, lambda lease: Lease(lease, self._home.loop))

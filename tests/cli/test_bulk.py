@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
-from typing import cast
 
 import pytest
 
-from chronoline.client import Client, Lease
+from chronoline.client import Client
 from chronoline.client.aio import ToSend
 from chronoline.client.sync import Client as SyncClient
 from chronoline.core.errors import BrokerUnavailable
@@ -70,7 +68,7 @@ def test_bulk_reschedule_moves_each_once(command: Command, client: Client, full:
 
 def test_leased_messages_are_left_alone(command: Command, client: Client, topic: str) -> None:
     client.send_many(topic, [ToSend(id="held"), ToSend(id="free", delay=3_600)])
-    leases = cast(Generator[Lease], client.consume(topic))
+    leases = client.consume(topic)
     held = next(leases)
     said = command("topic", "purge", topic, "--yes")
     assert said == (

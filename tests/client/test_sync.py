@@ -21,7 +21,7 @@ from chronoline.client import Selection, event_loop
 from chronoline.client.aio import ToSend
 from chronoline.client.event_loop import shared_loop
 from chronoline.client.sync import Client
-from chronoline.core.errors import ChronolineError, ClientClosed, Refused
+from chronoline.core.errors import ChronolineError, ClientClosed, InvalidInput, Refused
 from chronoline.stores.memory import MemoryStore
 from chronoline.testing import scheduled
 from tests.deadline import until
@@ -89,17 +89,39 @@ def test_collection_in_the_clients_thread_ends_a_forgotten_consumer(chronoline_b
 def test_collection_under_a_lock_that_the_client_wants_ends(
     chronoline_broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_loop, "_ENDING_S", 0.1)  # or the test would wait that long
-    lock = threading.Lock()
-    with Client(chronoline_broker) as client:
-        client.create_topic("t")
-        client.send("t", b"x")
-        leases = _forgotten(client)
+    monkeypatch.setattr(event_loop, "_ENDING_S", 3_600)  # a collection that waits would not end
+    lock, collected = threading.Lock(), threading.Event()
+
+    def collect() -> None:
         with lock:
             shared_loop().call_soon_threadsafe(lock.acquire)
             gc.collect()
+            collected.set()
+
+    with Client(chronoline_broker) as client:
+        client.create_topic("t")
+        client.send_many("t", [ToSend(id=f"m{number}") for number in range(10)])
+        leases = _forgotten(client)
+        threading.Thread(target=collect, daemon=True).start()
+        assert collected.wait(20)
         assert leases() is None
-        assert client.count("t").total == 0
+        count = client.count("t")
+        assert (count.processing, count.total) == (0, 9)  # given back before the next call
+
+
+def test_two_threads_do_not_take_from_one_iterator(chronoline_broker: str) -> None:
+    with Client(chronoline_broker) as client, ThreadPoolExecutor(1) as threads:
+        client.create_topic("t")
+        leases = client.consume("t")
+        taking = threads.submit(next, leases)
+        asyncio.run(until(leases._taking.locked))  # no signal tells that the thread waits
+        with pytest.raises(InvalidInput, match="another thread"):
+            next(leases)
+        client.send("t", b"x", id="a")
+        assert taking.result().id == "a"
+        leases.close()
+        leases.close()
+        assert list(leases) == []
 
 
 def test_blocking_call_in_a_callback_is_refused(chronoline_broker: str) -> None:
