@@ -465,7 +465,8 @@ class Store(ScheduleStore, Closable):
         """Moves the end of live leases to a new time, which is in the outcome; `due` stays.
 
         Guard: own live lease of this version, new end at least 10 ms after now and after the due. The
-        outcome's version names the lease from now on.
+        outcome's version names the lease from now on: an extension of the version before is refused as
+        `stale`, unless it is the same one `again`.
         """
         changes = _timed_changes(Operation.EXTEND, leases)
         return self.apply(topic_uid, changes, again=again, now_ms=now_ms)

@@ -180,13 +180,16 @@ def refused(message_id: str, refusal: Refusal | None) -> Outcome:
 def _is_repeated(row: StoredRow | None, change: Change, now_ms: int, *, again: bool) -> bool:
     """Whether the same hand has made this very change before.
 
-    A mark counts for the topic's dedupe time; with `again` until it is purged.
+    A mark counts for the topic's dedupe time; with `again` until it is purged. An extension leaves the lease
+    with its holder, who may ask for another with an old version: it is a repetition with `again` alone.
     """
     if row is None or (row.life is Life.GONE and row.ts <= now_ms and not again):
         return False
     if change.operation in _OF_OWNERS & DELETIONS:
         deleted = row.life is Life.GONE and row.lock_consumer is None
         return deleted and row.producer_group == change.name
+    if change.operation in EXTENSIONS and not again:
+        return False
     return change.operation in LEASE_OPERATIONS and _is_made_by(row, change, now_ms)
 
 

@@ -14,6 +14,7 @@ from chronoline.broker.subscription import Subscription
 from chronoline.client import TopicSettings
 from chronoline.client.leases import AsyncLease
 from chronoline.core.change import lease_change
+from chronoline.core.errors import Refused
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import Lease, LeasedMessage, NewMessage
 from chronoline.core.outcome import Refusal
@@ -32,6 +33,24 @@ _LEASE_S = 600
 
 def _as_lease(lease: AsyncLease, consumer: str) -> Lease:
     return Lease(id=lease.id, consumer=consumer, version=lease.version, until=0)
+
+
+def test_extension_of_an_older_version_is_refused(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served, served.client() as client:
+            await client.create_topic("jobs")
+            await client.send("jobs", b"work", id="a")
+            leases = client.consume("jobs", consumer="c", lease=_LEASE_S)
+            lease = await anext(leases)
+            before = lease.version
+            await lease.extend(_LEASE_S)
+            lease.version, now = before, lease.version
+            with pytest.raises(Refused, match="not the current one"):
+                await lease.extend(_LEASE_S)
+            (subscription,) = served.subscriptions
+            assert subscription.outstanding["a"].version == now
+
+    asyncio.run(play())
 
 
 @pytest.mark.parametrize("what", ["release too soon", "ack of an older version"])

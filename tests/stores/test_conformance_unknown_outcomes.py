@@ -103,6 +103,19 @@ def test_a_change_of_a_lease_is_done_once(
         assert line["a"].attempts == (operation == "retry")
 
 
+def test_only_the_live_version_is_extended(line: Line, session: Session) -> None:
+    line.put("a")
+    lease = reserve(line, session)
+    first = ask(line, "extend", lease, again=False)
+    before = line["a"]
+    assert word(ask(line, "extend", lease, again=False)) == "stale"
+    assert ask(line, "extend", lease) == first  # its answer was lost
+    assert line["a"] == before
+    second = ask(line, "extend", lease.extended(first.version, first.at), again=False)
+    assert second.version == first.version + 1
+    assert word(ask(line, "extend", lease, again=False)) == "stale"
+
+
 @pytest.mark.parametrize("operation", ON_LEASES)
 def test_resumption_by_a_twin_is_no_first_attempt(
     line: Line, session: Session, operation: str

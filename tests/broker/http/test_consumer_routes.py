@@ -179,8 +179,12 @@ def test_foreign_or_old_lease_is_refused(tmp_path: Path) -> None:
             (extended,) = await served.settle("extend", **named(got, **{"in": "1m"}))
             assert extended["version"] > got["version"]
             assert extended["until_ms"] > got["until_ms"]
-            (stale,) = await served.settle("ack", **named(got))
-            assert stale["refusal"] == "stale"
+            for operation, more in {"ack": {}, "extend": {"in": "2m"}}.items():
+                (stale,) = await served.settle(operation, **named(got, **more))
+                assert stale["refusal"] == "stale"
+            # The answer to the first extension was lost.
+            (same,) = await served.settle("extend", **named(got, **{"in": "1m"}), again=True)
+            assert same == extended
             (acked,) = await served.settle("ack", **named({**got, **extended}))
             assert acked["done"]
 
