@@ -83,15 +83,15 @@ class KeySet:
         try:
             listed = json.loads(text)["keys"]
             given = [dict(each) for each in listed]
-        except (ValueError, LookupError, TypeError):
+            self._keys = {
+                str(each.get("kid", "")): found
+                for each in given[:_MOST_KEYS]
+                if (found := _usable(each))
+            }
+        except (ValueError, LookupError, TypeError, RecursionError):
             raise InvalidInput(
                 f'{where} is no key set (JWKS): a JSON object such as {{"keys": […]}}'
             ) from None
-        self._keys = {
-            str(each.get("kid", "")): found
-            for each in given[:_MOST_KEYS]
-            if (found := _usable(each))
-        }
         if not self._keys:
             raise InvalidInput(
                 f"{where} has no key for signatures that can be used: RSA of {_LEAST_RSA_BITS} bits at "

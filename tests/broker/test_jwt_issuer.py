@@ -232,6 +232,8 @@ class Site:
     def __init__(self, *keys: dict[str, Any]) -> None:
         self.keys = keys
         self.problem: Exception | None = None
+        self.text: bytes | None = None
+        """An answer that is no key set."""
         self.now_s = 0.0
         self.fetches = 0
 
@@ -239,6 +241,8 @@ class Site:
         self.fetches += 1
         if self.problem is not None:
             raise self.problem
+        if self.text is not None:
+            return self.text
         return json.dumps({"keys": self.keys}).encode()
 
     def source(self) -> KeyUrl:
@@ -287,6 +291,31 @@ def test_token_ends_also_while_the_keys_are_away(clock: Clock) -> None:
         issuer.principal(token)
     clock.ms += 24 * 3_600_000
     assert issuer.principal(token) is None
+
+
+_NESTED = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [_NESTED, b'{"keys": %s}' % _NESTED, b'{"keys": [{"kty": "RSA", "kid": %s}]}' % _NESTED],
+    ids=["set", "keys", "key"],
+)
+def test_deeply_nested_keys_leave_the_old_ones_in_force(clock: Clock, text: bytes) -> None:
+    site = Site(_public(_KEY))
+    source = site.source()
+    issuer = JwtIssuer(source, _RULES, clock.now_ms)
+    site.text = text
+    site.now_s = 301
+    assert issuer.principal(_token()) is not None
+    source.wait()
+    assert site.fetches == 2
+    assert issuer.principal(_token()) is not None
+    site.text = None
+    site.now_s = 602
+    issuer.principal(_token())
+    source.wait()
+    assert site.fetches == 3
 
 
 @pytest.mark.parametrize("problem", [OSError("it is away"), BadStatusLine("SSH-2.0")])
