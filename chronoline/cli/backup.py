@@ -12,7 +12,7 @@ from chronoline.cli.options import Config
 from chronoline.core.errors import InvalidInput, SchemaTooNew, StoreError
 from chronoline.databases.queries import load_migrations
 from chronoline.databases.sqlite import TIMELINE_FILE
-from chronoline.databases.sqlite_facts import copy_database, read_facts
+from chronoline.databases.sqlite_facts import copy_database, foreign_object, read_facts
 from chronoline.node.settings import NodeSettings
 from chronoline.runtime.private_files import make_private_folder
 from chronoline.runtime.store_url import POSTGRES, scheme_of, sqlite_path
@@ -90,15 +90,20 @@ def _sqlite_file(settings: NodeSettings, command: str) -> Path:
 
 
 def _check(path: Path) -> None:
-    """Refuses a file that is no store, is damaged, or was written by a newer version."""
+    """Refuses a file that is no store, is damaged, has a foreign schema, or is of a newer version."""
     facts = read_facts(path, check_s=_CHECK_S)
     if facts.application_id != TIMELINE_FILE:
         raise InvalidInput(f"{str(path)!r} is not a store of messages")
     if facts.damage:
         raise StoreError(f"{str(path)!r} is damaged: {facts.damage}")
-    known = len(load_migrations("chronoline.stores.sqlite"))
-    if facts.schema_version > known:
+    scripts = load_migrations("chronoline.stores.sqlite")
+    if facts.schema_version > len(scripts):
         raise SchemaTooNew(
             f"{str(path)!r} has schema version {facts.schema_version}, and this Chronoline knows up to "
-            f"{known}: upgrade Chronoline"
+            f"{len(scripts)}: upgrade Chronoline"
+        )
+    if (foreign := foreign_object(path, scripts[: facts.schema_version])) is not None:
+        raise StoreError(
+            f"{str(path)!r} has a {foreign} that Chronoline does not make: it would change messages, or run "
+            "with each write; nothing was changed"
         )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,8 @@ from chronoline.runtime.private_files import make_private_file
 
 _LOOK_EVERY_STEPS = 10_000
 _BUSY_S = 5.0
+_COMMENT = re.compile(r"--[^\n]*")
+_OF_SQLITE = frozenset({"sqlite_sequence", "sqlite_stat1", "sqlite_stat4"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +63,40 @@ def read_facts(path: Path, *, check_s: float) -> SqliteFacts:
     )
 
 
+def foreign_object(path: Path, scripts: Sequence[str]) -> str | None:
+    """Something in the schema of an existing file that these migrations do not make, such as a trigger.
+
+    Raises `StoreUnavailable` if the file cannot be read, `StoreError` if it is no database.
+    """
+    with closing(sqlite3.connect(":memory:")) as model:
+        for script in scripts:
+            model.executescript(script)
+        known = set(_objects(model))
+    try:
+        with closing(_open(path)) as connection:
+            found = set(_objects(connection))
+    except sqlite3.OperationalError as error:
+        raise StoreUnavailable(f"{str(path)!r} cannot be read: {error}") from error
+    except sqlite3.DatabaseError as error:
+        raise StoreError(f"{str(path)!r} is not a SQLite database, or damaged: {error}") from error
+    return next((f"{kind} {name!r}" for kind, name, *_ in sorted(found - known)), None)
+
+
+def _objects(connection: sqlite3.Connection) -> Iterator[tuple[str, ...]]:
+    """Kind, name, table and definition of each object, without comments and the breaks of lines."""
+    for kind, name, table, sql in connection.execute(
+        "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_master"
+    ):
+        is_of_sqlite = name in _OF_SQLITE or (name.startswith("sqlite_autoindex_") and not sql)
+        if not is_of_sqlite:
+            yield str(kind), str(name), str(table), " ".join(_COMMENT.sub(" ", str(sql)).split())
+
+
 def _open(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_BUSY_S)
+    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_BUSY_S)
+    # The schema of a file of others calls no function that has an effect.
+    connection.execute("PRAGMA trusted_schema=OFF")
+    return connection
 
 
 def _size(path: Path) -> int:

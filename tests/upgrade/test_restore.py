@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,6 +15,8 @@ import pytest
 from chronoline.client import AsyncClient
 from chronoline.coordination.cluster_store import STORE, is_store
 from chronoline.coordination.factory import open_coordination
+from chronoline.databases.queries import load_migrations
+from chronoline.databases.sqlite_facts import foreign_object
 from chronoline.runtime.clock import SystemClock
 from chronoline.store import NewMessage, Store
 from chronoline.stores.factory import open_store
@@ -162,6 +166,39 @@ def test_file_that_is_no_backup_is_refused(tmp_path: Path, content: bytes) -> No
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER evil AFTER INSERT ON messages BEGIN DELETE FROM messages; END",
+        "CREATE VIEW evil AS SELECT * FROM messages",
+        "CREATE TABLE evil (a)",
+        "CREATE INDEX evil ON messages (id)",
+        "DROP TRIGGER bodies_of_removed; CREATE TRIGGER bodies_of_removed AFTER DELETE ON messages "
+        "BEGIN DELETE FROM topics; END",
+    ],
+)
+def test_backup_with_a_foreign_schema_is_refused(tmp_path: Path, statement: str) -> None:
+    open_store(f"sqlite:///{tmp_path}/backup.db").close()
+    with closing(sqlite3.connect(tmp_path / "backup.db")) as connection:
+        connection.execute("ANALYZE")  # its tables are SQLite's own
+        connection.commit()
+        assert call(tmp_path, "restore", "backup.db", "--data", "fine").returncode == 0
+        connection.executescript(statement)
+    done = call(tmp_path, "restore", "backup.db", "--data", "data")
+    assert (done.returncode, "that Chronoline does not make" in done.stderr) == (1, True)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("version", range(1, len(load_migrations("chronoline.stores.sqlite"))))
+def test_backup_of_an_earlier_version_has_no_foreign_schema(tmp_path: Path, version: int) -> None:
+    scripts = load_migrations("chronoline.stores.sqlite")
+    path = tmp_path / "backup.db"
+    with closing(sqlite3.connect(path)) as connection:
+        for script in scripts[:version]:
+            connection.executescript(script)
+    assert foreign_object(path, scripts[:version]) is None
 
 
 def test_backup_of_postgres_names_its_tool(tmp_path: Path) -> None:
