@@ -78,6 +78,7 @@ from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.alarm import Alarm
 from chronoline.runtime.clock import Clock
 from chronoline.runtime.tasks import TaskSet, supervise
+from chronoline.runtime.terminal_text import printable
 from chronoline.runtime.timestamps import show_moment
 from chronoline.stores.contract import Recipient, Returned, Store
 
@@ -866,7 +867,7 @@ def pause_words(topic: Topic) -> str:
     by = f" by {pause.by}" if pause.by else ""
     why = f": {pause.reason}" if pause.reason else ""
     words = f"topic {topic.name!r} is paused since {show_moment(pause.since)}{by}{why}"
-    return "".join(each if each.isprintable() else " " for each in words)  # for terminals and logs
+    return printable(words, instead=" ")
 
 
 def _joined(ready: Sequence[Reservation]) -> list[list[Reservation]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,8 +12,9 @@ from rich.text import Text
 from chronoline.cli.broker import Broker, asks_a_broker
 from chronoline.cli.messages import message_json, message_status
 from chronoline.cli.options import AsJson, TopicName
-from chronoline.cli.output import print_table, print_to_stderr, printable, quiet_when_nobody_reads
+from chronoline.cli.output import print_table, print_to_stderr, quiet_when_nobody_reads
 from chronoline.cli.selection import Chosen, selects_messages
+from chronoline.runtime.terminal_text import json_text, printable
 from chronoline.runtime.timestamps import show_moment
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def list_messages(
                 break
             shown += 1
             if as_json:
-                print(json.dumps(message_json(message), ensure_ascii=False))
+                print(json_text(message_json(message)))
             else:
                 _add(table, message)
         if shown and not as_json:

@@ -11,12 +11,13 @@ import typer
 
 from chronoline.cli.broker import Broker, asks_a_broker
 from chronoline.cli.options import AsJson, Due, In, TopicName, Yes, confirm, sharing, when
-from chronoline.cli.output import count_of, print_to_stderr, printable
+from chronoline.cli.output import count_of, print_to_stderr
 from chronoline.cli.progress import showing
 from chronoline.cli.selection import Chosen, selects_letters, selects_messages
 from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.core.outcome import REASONS, Refusal
 from chronoline.runtime.signals import exit_on_sigterm
+from chronoline.runtime.terminal_text import json_text, printable
 from chronoline.runtime.timestamps import show_moment
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def _change(
     given = {"after": manner.after, "dry_run": manner.dry_run, **at}
     result = _run(broker, topic, operation, chosen.selection(), given)
     if manner.as_json:
-        print(json.dumps(_as_json(result, manner.dry_run), ensure_ascii=False))
+        print(json_text(_as_json(result, manner.dry_run)))
     else:
         _print(result, _PAST[operation], noun, dry_run=manner.dry_run)
 

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from chronoline.cli.broker import Broker, asks_a_broker
 from chronoline.cli.options import AsJson
-from chronoline.cli.output import print_table, printable
+from chronoline.cli.output import print_table
+from chronoline.runtime.terminal_text import printable
 
 if TYPE_CHECKING:
     from chronoline.client.cluster import Cluster, ClusterBroker, Subscriber

@@ -13,6 +13,7 @@ from chronoline.cli.node import sets_a_node
 from chronoline.cli.output import quiet_when_nobody_reads
 from chronoline.node.settings import NodeSettings
 from chronoline.runtime.settings.loader import SettingPath
+from chronoline.runtime.terminal_text import json_text
 
 app = typer.Typer(
     name="config",
@@ -43,7 +44,7 @@ def show(
     with quiet_when_nobody_reads():
         if as_json:
             found = {".".join(one.path): _as_json(one) for one in _all(settings)}
-            print(json.dumps(found, indent=2, ensure_ascii=False))
+            print(json_text(found, indent=2))
         else:
             print("\n".join(_lines(list(_all(settings)))))
 

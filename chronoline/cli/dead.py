@@ -10,10 +10,11 @@ import typer
 
 from chronoline.cli.broker import Broker, asks_a_broker
 from chronoline.cli.options import DEFAULT_GROUP, AsJson, Due, In, TopicName, Yes, confirm, when
-from chronoline.cli.output import count_of, print_to_stderr, printable, quiet_when_nobody_reads
+from chronoline.cli.output import count_of, print_to_stderr, quiet_when_nobody_reads
 from chronoline.cli.progress import showing
 from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.runtime.json_bytes import json_bytes, json_headers
+from chronoline.runtime.terminal_text import printable
 from chronoline.runtime.timestamps import show_moment
 
 if TYPE_CHECKING:

@@ -56,6 +56,7 @@ class ExportFile:
 
     def __enter__(self) -> Self:
         if self._path == STDIO:
+            self._check_reader()
             self._file = sys.stdout.buffer
             return self
         try:
@@ -66,6 +67,9 @@ class ExportFile:
         except OSError as error:
             raise InvalidInput(f"{self._path!r} cannot be written: {error.strerror}") from None
         return self
+
+    def _check_reader(self) -> None:
+        """Raises `InvalidInput` if stdout must not get the file."""
 
     def __exit__(
         self,
@@ -118,6 +122,10 @@ class _Parquet(ExportFile):
         self._writer: Any = None
         self._rows: list[dict[str, Any]] = []
         self._bytes = 0
+
+    def _check_reader(self) -> None:
+        if sys.stdout.isatty():
+            raise InvalidInput("Parquet is not for terminals: name a file, or redirect stdout")
 
     def write(self, messages: Sequence[SavedMessage]) -> None:
         for each in messages:

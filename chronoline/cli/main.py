@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -17,6 +18,7 @@ from chronoline import __version__
 from chronoline.cli.output import print_to_stderr
 from chronoline.core.errors import ChronolineError, MissingExtra
 from chronoline.core.permissions import TRAITS, Role
+from chronoline.runtime.terminal_text import TextLines
 
 _BROKER = "A broker, and its settings"
 _MESSAGES = "Messages on timelines, through a broker"
@@ -144,6 +146,8 @@ def _options(
 def run() -> None:
     """The entry point. An error of Chronoline is one line on stderr, without a trace."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the command prints the error in one line
+    if logging.lastResort is not None:  # where a command sets up no logs of its own
+        logging.lastResort.setFormatter(TextLines("%(message)s"))
     asked = set(sys.argv[1:2])
     try:
         # A command is imported without the others; help and a wrong name need all of them.

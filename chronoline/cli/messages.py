@@ -47,10 +47,11 @@ from chronoline.cli.options import (
 )
 from chronoline.cli.output import (
     count_of,
+    print_line,
     print_to_stderr,
-    printable,
     quiet_when_nobody_reads,
     shown_bytes,
+    write_bytes,
 )
 from chronoline.cli.progress import Advance, showing
 from chronoline.core.errors import ChronolineError, InvalidInput
@@ -59,6 +60,7 @@ from chronoline.core.status import Status, status_of
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.json_bytes import json_bytes, json_headers
 from chronoline.runtime.signals import exit_on_sigterm
+from chronoline.runtime.terminal_text import json_text, printable
 from chronoline.runtime.timestamps import show_moment, to_ms
 
 if TYPE_CHECKING:
@@ -134,7 +136,7 @@ def send(  # noqa: PLR0913 - the options of a command
         warned = {"warning": sent.warning} if sent.warning else {}
         _print_json(id=sent.id, **moved, **warned)
     else:
-        print(sent.id)
+        print_line(sent.id)
     if sys.stderr.isatty():
         shown = _shown(at, due, delay) if sent.at is None else f"at {show_moment(sent.at)}"
         print_to_stderr(f"sent; it is due {shown}")
@@ -215,7 +217,7 @@ class _Sends(LineWriter["ToSend", "Outcomes"]):
             elif self._as_json:
                 _print_json(line=line, id=outcome.id)
             else:
-                print(outcome.id)
+                print_line(outcome.id)
         sys.stdout.flush()
         self._not_sent += len(answer.refused)
         return len(answer) - len(answer.refused)
@@ -245,7 +247,7 @@ class _Sends(LineWriter["ToSend", "Outcomes"]):
 
 
 def _print_json(**fields: object) -> None:
-    print(json.dumps(fields, ensure_ascii=False))
+    print(json_text(fields))
 
 
 # One waiting message
@@ -367,8 +369,7 @@ def show(
         content = client.body(topic, message_id) if body else None
     message = found.message
     if body and not as_json:
-        sys.stdout.buffer.write(content or b"")
-        sys.stdout.flush()
+        write_bytes(content or b"")
     elif as_json:
         shown = _fate_json(found) if message is None else message_json(message)
         print(json.dumps({**shown, "body": json_bytes(content)} if body else shown, indent=2))

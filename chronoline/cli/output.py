@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
+
+from chronoline.runtime.terminal_text import json_text, printable
 
 _NO_LIMIT = 1_000_000
 
@@ -31,7 +32,7 @@ def print_table(table: Table) -> None:
 def print_to_stderr(what: str) -> None:
     """Print to stderr, for people."""
     console = Console(stderr=True, markup=False, emoji=False, highlight=False)
-    console.print(what, soft_wrap=True)
+    console.print(printable(what, keep="\n\t"), soft_wrap=True)
 
 
 @contextmanager
@@ -51,11 +52,22 @@ def count_of(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def printable(text: str, keep: str = "") -> str:
-    """Untrusted text, without characters that would move the cursor."""
-    return "".join(
-        each if each.isprintable() or each in keep else "\N{REPLACEMENT CHARACTER}" for each in text
-    )
+def print_line(text: str) -> None:
+    """Print a line for programs, such as an id: as it is, unless a terminal shows it."""
+    print(printable(text) if sys.stdout.isatty() else text)
+
+
+def write_bytes(data: bytes, end: bytes = b"") -> None:
+    """Write the bytes of a message to stdout: as they are, unless a terminal shows them."""
+    sys.stdout.buffer.write(for_stdout(data) + end)
+    sys.stdout.flush()
+
+
+def for_stdout(data: bytes) -> bytes:
+    """Bytes of a message as stdout gets them: a terminal gets text that cannot drive it."""
+    if not sys.stdout.isatty():
+        return data
+    return printable(data.decode("utf-8", "replace"), keep="\n\t").encode()
 
 
 def shown_bytes(data: bytes | None) -> str:
@@ -65,4 +77,4 @@ def shown_bytes(data: bytes | None) -> str:
 
 def json_line(fields: Mapping[str, object]) -> bytes:
     """An object as a line of JSON, with its line break."""
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return json_text(fields, compact=True).encode() + b"\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import timedelta
@@ -17,12 +16,13 @@ from chronoline.cli.output import (
     count_of,
     json_line,
     print_to_stderr,
-    printable,
     quiet_when_nobody_reads,
+    write_bytes,
 )
 from chronoline.core.errors import ChronolineError, InvalidInput, Refused
 from chronoline.runtime.json_bytes import json_bytes, json_headers
 from chronoline.runtime.signals import result_of, stop_on_signal
+from chronoline.runtime.terminal_text import printable
 from chronoline.runtime.timestamps import show_moment
 
 if TYPE_CHECKING:
@@ -188,7 +188,10 @@ class _MessagePrinter:
 
     async def _take(self, stream: ConsumerStream, lease: AsyncLease) -> None:
         self._held.append(lease)  # if it cannot be printed, it is given back
-        _print(_json_line(lease) if self._as_json else _body_line(lease))
+        if self._as_json:
+            write_bytes(_json_line(lease))
+        else:
+            write_bytes(lease.body, end=b"\n")
         if not self._as_json:
             print_to_stderr(_detail(lease))
         self.shown += 1
@@ -214,17 +217,6 @@ class _MessagePrinter:
         if given_back and not self._ack:
             what = "it was" if given_back == 1 else f"{count_of(given_back, 'message')} were"
             print_to_stderr(f"{what} only shown, and given back: --ack takes a message for good")
-
-
-def _print(line: bytes) -> None:
-    sys.stdout.buffer.write(line)
-    sys.stdout.flush()
-
-
-def _body_line(lease: AsyncLease) -> bytes:
-    if not sys.stdout.isatty():
-        return lease.body + b"\n"
-    return printable(lease.body.decode("utf-8", "replace"), keep="\n\t").encode() + b"\n"
 
 
 def _detail(lease: AsyncLease) -> str:

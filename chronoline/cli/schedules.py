@@ -26,10 +26,11 @@ from chronoline.cli.options import (
     parse_header,
     read_body,
 )
-from chronoline.cli.output import print_table, printable, shown_bytes
+from chronoline.cli.output import print_table, shown_bytes
 from chronoline.core.errors import InvalidInput
 from chronoline.core.schedule import CatchUpRule, occurrence_id
 from chronoline.runtime.json_bytes import json_bytes, json_headers
+from chronoline.runtime.terminal_text import printable
 from chronoline.runtime.timestamps import from_ms, parse_moment_ms, show_moment, to_ms
 
 if TYPE_CHECKING:

@@ -12,10 +12,11 @@ from rich.text import Text
 from chronoline.broker.degradation import NOTICES
 from chronoline.cli.broker import Broker, asks_a_broker
 from chronoline.cli.options import AsJson
-from chronoline.cli.output import print_table, printable
+from chronoline.cli.output import print_table
 from chronoline.cli.topic_changes import pause_json, paused_since
 from chronoline.cli.topics import counts_json, topic_table
 from chronoline.client.topics import Topic
+from chronoline.runtime.terminal_text import printable
 
 if TYPE_CHECKING:
     from chronoline.client.aio import Forecast

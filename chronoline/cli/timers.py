@@ -12,9 +12,10 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from chronoline.cli.options import AsJson
-from chronoline.cli.output import print_table, printable
+from chronoline.cli.output import print_table
 from chronoline.cli.timers_client import asks_a_node
 from chronoline.core.errors import ChronolineError, InvalidInput
+from chronoline.runtime.terminal_text import printable
 from chronoline.timers.callback_receiver import receiver
 from chronoline.timers.http_client import NodeAway, TimersNode, TimerUnknown, unreachable
 from chronoline.timers.ids import no_timer, parse_name
@@ -68,7 +69,7 @@ def _timers(timers: list[dict[str, Any]]) -> Table:
     table.add_column("calls", overflow="fold")
     for each in timers:
         table.add_row(
-            each["id"],
+            printable(each["id"]),
             "first" if each["level"] == 0 else f"backup {each['level']}",
             f"{each['due_in_ms'] / 1000:.1f} s",
             f"{each['popped']} of {each['pops']}",

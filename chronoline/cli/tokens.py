@@ -10,10 +10,11 @@ from rich.table import Table
 
 from chronoline.cli.node import Data, load
 from chronoline.cli.options import Config
-from chronoline.cli.output import print_table, printable
+from chronoline.cli.output import print_table
 from chronoline.core.units import parse_duration_ms
 from chronoline.node.logs import audit_to_file
 from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.terminal_text import printable
 from chronoline.runtime.timestamps import show_moment
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from chronoline.cli.broker import Broker, asks_a_broker
 from chronoline.cli.bulk import purge
 from chronoline.cli.cluster import served_table
 from chronoline.cli.options import AsJson, Yes, confirm
-from chronoline.cli.output import count_of, print_table, printable
+from chronoline.cli.output import count_of, print_table
 from chronoline.cli.topic_changes import (
     Name,
     pause,
@@ -29,6 +29,7 @@ from chronoline.cli.topic_changes import (
 from chronoline.client.topics import Topic, TopicSettings
 from chronoline.core.errors import Forbidden
 from chronoline.core.units import parse_duration_ms, parse_size_bytes
+from chronoline.runtime.terminal_text import printable
 
 if TYPE_CHECKING:
     from chronoline.client import Client
@@ -194,7 +195,7 @@ def show(broker: Broker, name: Name, as_json: AsJson = False) -> None:
     counts = {**_counts_if_known(count), "revision": topic.revision}
     for key, value in {**counts, **asdict(topic.settings.in_ms())}.items():
         shown = "–" if value is None else str(value).lower() if value in (True, False) else value
-        table.add_row(key, Text(f"{shown:,}" if isinstance(shown, int) else str(shown)))
+        table.add_row(key, Text(f"{shown:,}" if isinstance(shown, int) else printable(str(shown))))
     Console().print(table)
     if cluster is None:
         return

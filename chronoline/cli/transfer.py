@@ -13,7 +13,7 @@ import typer
 from chronoline.cli.broker import Broker, asks_a_broker
 from chronoline.cli.export_files import FileFormat, export_file, format_of, read_export
 from chronoline.cli.options import TopicName
-from chronoline.cli.output import count_of, print_to_stderr, printable
+from chronoline.cli.output import count_of, print_to_stderr
 from chronoline.cli.progress import showing
 from chronoline.core.errors import ChronolineError, TopicNotFound
 from chronoline.core.filters import ListPlace
@@ -21,6 +21,7 @@ from chronoline.core.message import SavedMessage
 from chronoline.core.outcome import BaseOutcome, Refusal
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.signals import exit_on_sigterm
+from chronoline.runtime.terminal_text import printable
 
 if TYPE_CHECKING:
     from chronoline.client.sync import Client

@@ -7,7 +7,6 @@ A record has a stable `action`, and its subject as further fields:
 from __future__ import annotations
 
 import io
-import json
 import logging
 import sys
 from logging.handlers import WatchedFileHandler
@@ -17,6 +16,7 @@ from chronoline.core.errors import InvalidInput
 from chronoline.node.settings import NodeSettings
 from chronoline.runtime import audit
 from chronoline.runtime.private_files import open_private
+from chronoline.runtime.terminal_text import TextLines, json_text
 from chronoline.runtime.timestamps import show_moment
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ def log_to_stderr(settings: NodeSettings) -> None:
     handler.setFormatter(
         JsonLines()
         if settings.log_format == "json"
-        else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        else TextLines("%(asctime)s %(levelname)s %(name)s: %(message)s")
     )
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.captureWarnings(True)
@@ -102,4 +102,4 @@ class JsonLines(logging.Formatter):
         line |= {name: value for name, value in vars(record).items() if name not in _OWN}
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return json_text(line, default=str)

@@ -17,6 +17,8 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from chronoline.runtime.terminal_text import printable
+
 logger = logging.getLogger("chronoline.audit")
 
 DONE = "done"
@@ -119,5 +121,5 @@ def _write(act: str, who: str, origin: str, outcome: str, details: dict[str, Any
     fields = {"act": act, "who": who, "from": origin, "outcome": outcome, **details}
     line = f"{who} from {origin}: {act}{more}: {outcome}"
     # Names may have line ends in them; a line must not become two.
-    line = "".join(each if each.isprintable() else "?" for each in line)
+    line = printable(line, instead="?")
     logger.info("%s", line, extra={"action": "audit", **fields})

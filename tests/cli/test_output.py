@@ -1,7 +1,8 @@
 import pytest
 from rich.table import Table
 
-from chronoline.cli.output import count_of, print_table, print_to_stderr, printable, shown_bytes
+from chronoline.cli.output import count_of, print_table, print_to_stderr, shown_bytes
+from chronoline.runtime.terminal_text import printable
 
 
 def test_control_characters_are_not_printed() -> None:

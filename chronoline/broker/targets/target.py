@@ -23,6 +23,7 @@ from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 from chronoline.runtime.backoff import Backoff, Waits
+from chronoline.runtime.terminal_text import printable
 from chronoline.runtime.traces import context_of
 
 logger = logging.getLogger(__name__)
@@ -277,4 +278,4 @@ class Target:
 def _last_words(attempts: int, answer: Answer) -> str:
     """The reason that is kept with a dead letter."""
     words = f"{attempts} attempts failed, the last: {answer.reason}"
-    return "".join(c if c.isprintable() else " " for c in words)[:MAX_REASON_CHARACTERS]
+    return printable(words, instead=" ")[:MAX_REASON_CHARACTERS]

@@ -31,8 +31,9 @@ from chronoline.cli.options import (
     address_option,
     default,
 )
-from chronoline.cli.output import count_of, printable, quiet_when_nobody_reads
+from chronoline.cli.output import count_of, quiet_when_nobody_reads
 from chronoline.core.errors import ChronolineError
+from chronoline.runtime.terminal_text import printable
 
 _PANEL = "The broker"
 _EXAMPLE = "127.0.0.1:7400"

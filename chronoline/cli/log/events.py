@@ -22,7 +22,13 @@ import typer
 from chronoline.cli.lines import LineBatch, LineSource, LineWriter, batches, read_lines
 from chronoline.cli.log.place import DEFAULT_FOLDER, LogPlace, parse_start
 from chronoline.cli.options import MessageHeaders, TopicName, parse_header
-from chronoline.cli.output import count_of, json_line, print_to_stderr, quiet_when_nobody_reads
+from chronoline.cli.output import (
+    count_of,
+    for_stdout,
+    json_line,
+    print_to_stderr,
+    quiet_when_nobody_reads,
+)
 from chronoline.cli.progress import Advance, showing
 from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.core.message import Header
@@ -377,7 +383,7 @@ def _show(events: Generator[Event], output: OutputFormat, *, at_once: bool) -> i
 
 
 def _value_line(event: Event) -> bytes:
-    return (event.value or b"") + b"\n"
+    return for_stdout(event.value or b"") + b"\n"
 
 
 def _print_left_events(log: Log, topic: str, group: str, partition: int | None) -> None:

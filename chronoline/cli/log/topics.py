@@ -25,6 +25,7 @@ from chronoline.log.factory import template as template_of
 from chronoline.log.log import DEFAULT_PARTITIONS
 from chronoline.log.place import open_log, url_of
 from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.terminal_text import printable
 from chronoline.runtime.timestamps import show_moment
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON array instead of a table.")]
@@ -156,7 +157,7 @@ def _topic_table(topics: Mapping[str, Sequence[Head]]) -> Table:
     for name, heads in topics.items():
         events, appended = _events(heads), sum(head.next_sequence for head in heads)
         figures = (len(heads), events, appended - events, appended)
-        table.add_row(Text(name), *(f"{figure:,}" for figure in figures))
+        table.add_row(Text(printable(name)), *(f"{figure:,}" for figure in figures))
     return table
 
 
@@ -180,7 +181,8 @@ def _group_table(found: Sequence[GroupProgress], now_ms: int) -> Table:
         table.add_section()
         for each in partitions:
             figures = (str(each.partition), f"{each.sequence:,}", f"{each.lag:,}")
-            table.add_row(Text(name), *figures, each.holder, _hold_end(each.until_ms, now_ms))
+            holder = Text(printable(each.holder or ""))
+            table.add_row(Text(printable(name)), *figures, holder, _hold_end(each.until_ms, now_ms))
     return table
 
 

@@ -21,6 +21,7 @@ from chronoline.pipe.checks import check_before_spark, check_pipe
 from chronoline.pipe.settings import PipeSettings
 from chronoline.runtime.extras import needs
 from chronoline.runtime.signals import stop_on_signal
+from chronoline.runtime.terminal_text import printable
 
 if TYPE_CHECKING:
     from chronoline.pipe.spark.pipe import Pipe
@@ -158,7 +159,7 @@ def check(settings: PipeSettings) -> None:
     wrong = 0
     for finding in check_pipe(settings, lambda: _check_spark(settings)):
         console.print("[green]✓[/]" if finding.fine else "[red]✗[/]", end=" ")
-        line = f"{finding.part}: {finding.words}"
+        line = printable(f"{finding.part}: {finding.words}")
         console.print(line, markup=False, highlight=False, soft_wrap=True)
         wrong += not finding.fine
     if wrong:

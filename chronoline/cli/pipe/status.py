@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chronoline.cli.options import Config
-from chronoline.cli.output import print_to_stderr, printable, quiet_when_nobody_reads
+from chronoline.cli.output import print_to_stderr, quiet_when_nobody_reads
 from chronoline.cli.pipe.options import (
     InputPlace,
     Name,
@@ -38,6 +38,7 @@ from chronoline.pipe.status import (
     status_in_store,
 )
 from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.terminal_text import printable
 from chronoline.runtime.timestamps import show_moment
 from chronoline.stores.contract import MAX_BATCH, Store
 from chronoline.stores.factory import open_store
@@ -122,7 +123,7 @@ def status(
     console.print(_messages(found))
     console.print(_processes(found))
     if found.input_problem:
-        words = Text(f"The lag is not known: {found.input_problem}", style="yellow")
+        words = Text(printable(f"The lag is not known: {found.input_problem}"), style="yellow")
         console.print(words, soft_wrap=True)  # it may contain a command to copy
 
 
@@ -213,7 +214,7 @@ def _processes(found: PipeStatus) -> Table | str:
     )
     for node in found.nodes:
         state = "stopping" if node.stopping else "alive" if node.alive else "dead"
-        table.add_row(Text(node.name[:_SHOWN]), state, _counted(node.counters))
+        table.add_row(Text(printable(node.name[:_SHOWN])), state, _counted(node.counters))
     return table
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from chronoline.core.errors import ChronolineError, InvalidInput
+from chronoline.runtime.terminal_text import printable
 from chronoline.timers.ids import TimerName, no_timer, parse_name
 from chronoline.timers.node import TimerNode
 
@@ -45,7 +46,7 @@ def refuse(
     status: HTTPStatus, reason: str, headers: Mapping[str, str] | None = None
 ) -> web.Response:
     """An error with its reason in the body and, as in Metaswitch Chronos, in the header `Reason`."""
-    reason = "".join(each if each.isprintable() else "?" for each in " ".join(reason.split()))
+    reason = printable(" ".join(reason.split()), instead="?")
     in_ascii = reason.replace("…", "...").encode("ascii", "replace").decode()[:_MOST_REASON]
     told = {"Reason": in_ascii, **(headers or {})}
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
