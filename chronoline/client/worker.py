@@ -7,6 +7,9 @@ time, unless the error is final: then it is buried as a dead letter. That holds 
 While a handler runs its lease is renewed; if it is lost nevertheless, `lease.is_lost` is true, and later
 changes of the message are refused. SIGTERM and SIGINT drain: no handler begins, running handlers finish, the
 other messages are given back.
+
+A topic that does not exist yet is waited for, and the others are served meanwhile. One that is deleted while
+it is served ends the worker.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ import contextvars
 import inspect
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,6 +42,7 @@ from chronoline.core.errors import (
     OutcomeUnknown,
     StoreUnavailable,
     TooMuch,
+    TopicNotFound,
 )
 from chronoline.core.limits import MAX_REASON_CHARACTERS
 from chronoline.runtime.backoff import Backoff, Waits
@@ -184,26 +189,70 @@ class Worker:
                 insecure=self._insecure,
                 rack=self._rack,
             ) as client:
-                subscribing = asyncio.create_task(self._subscribe(client))
+                stream = await self._stream(client)
+                missing: list[str] = []
+                subscribing = asyncio.create_task(self._subscribe(client, stream, missing))
                 if await _first(subscribing, stopping):
-                    await self._serve(subscribing.result(), threads, stopping)
+                    subscribing.result()
+                    joining = self._join(client, stream, missing)
+                    await self._serve(stream, joining, threads, stopping)
         finally:
             stopping.cancel()
             threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _subscribe(self, client: AsyncClient) -> ConsumerStream:
-        return await client.subscribe(
-            list(self._handlers),
-            consumer=self._consumer,
-            lease=self._lease_s,
-            prefetch=self._concurrency,
-            renew_in_hand=True,
-        )
+    async def _stream(self, client: AsyncClient) -> ConsumerStream:
+        """The stream of all topics, which has none yet."""
+        return await client.subscribe((), consumer=self._consumer, renew_in_hand=True)
+
+    async def _subscribe(
+        self, client: AsyncClient, stream: ConsumerStream, missing: list[str]
+    ) -> None:
+        """Subscribes to the topics that exist. The others are added to `missing`."""
+        for name in self._handlers:
+            if not await self._exists(client, stream, name):
+                missing.append(name)
+                logger.warning(
+                    "topic %r does not exist, or this token may not use it: the worker waits for it",
+                    name,
+                    extra={"action": "topic_awaited", "topic": name},
+                )
+
+    async def _exists(self, client: AsyncClient, stream: ConsumerStream, name: str) -> bool:
+        """Subscribes to a topic; false if it does not exist."""
+        try:
+            topic = await client.topic(name)
+            await stream.subscribe(
+                topic, lease_ms=round(self._lease_s * 1000), prefetch=self._concurrency
+            )
+        except TopicNotFound:
+            return False
+        return True
+
+    async def _join(
+        self, client: AsyncClient, stream: ConsumerStream, missing: Iterable[str]
+    ) -> None:
+        """Subscribes to topics when they are created."""
+        waits, left = Waits(_BACKOFF), list(missing)
+        while left:
+            await asyncio.sleep(waits.next())  # nothing tells of a new topic
+            for name in list(left):
+                with suppress(*_PASSING):
+                    if await self._exists(client, stream, name):
+                        left.remove(name)
+                        logger.warning(
+                            "topic %r exists now: its messages are handled",
+                            name,
+                            extra={"action": "topic_found", "topic": name},
+                        )
 
     async def _serve(
-        self, stream: ConsumerStream, threads: ThreadPoolExecutor, stopping: asyncio.Task[bool]
+        self,
+        stream: ConsumerStream,
+        joining: Coroutine[Any, Any, None],
+        threads: ThreadPoolExecutor,
+        stopping: asyncio.Task[bool],
     ) -> None:
-        taking = asyncio.create_task(self._take(stream, threads))
+        taking = asyncio.create_task(_both(self._take(stream, threads), joining))
         try:
             ended = await _first(taking, stopping)
             stream.busy = True
@@ -333,6 +382,19 @@ async def _finish(begin: Callable[[], Any]) -> BaseException | None:
             raise  # for the program that runs the worker
         return error
     return None
+
+
+async def _both(work: Coroutine[Any, Any, None], other: Coroutine[Any, Any, None]) -> None:
+    """Returns when both have ended. The first error ends the other one."""
+    tasks = [asyncio.create_task(work), asyncio.create_task(other)]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _first(work: asyncio.Task[Any], stopping: asyncio.Task[bool]) -> bool:

@@ -24,6 +24,7 @@ from chronoline.client.sync import Client, Lease
 from chronoline.client.worker import Retry, Worker
 from chronoline.core.errors import BrokerUnavailable, InvalidInput, OutcomeUnknown, TopicNotFound
 from chronoline.runtime.backoff import Backoff
+from chronoline.runtime.child_process import free_addresses
 from chronoline.stores.memory import MemoryStore
 from chronoline.testing import scheduled
 from chronoline.wire.v1 import chronoline_pb2 as pb
@@ -511,13 +512,57 @@ def test_worker_stops_before_the_broker_answers() -> None:
     asyncio.run(play())
 
 
-def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_worker_waits_for_a_topic_and_serves_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No setting: the test does not wait for the usual time.
+    monkeypatch.setattr(worker_module, "_BACKOFF", Backoff(0.02, 0.02))
+    caplog.set_level("WARNING", "chronoline.client.worker")
+
+    def said(words: str) -> bool:
+        return any(words in each for each in caplog.messages)
+
+    async def play() -> None:
+        async with running(tmp_path) as broker, broker.client() as client:
+            worker = Worker(broker.address)
+            worker.handler("later")(lambda lease: None)
+            worker.handler("jobs")(lambda lease: None)
+            await client.create_topic("jobs")
+            await client.send("jobs", b"x")
+            serving = asyncio.ensure_future(worker.serve())
+            await _emptied(client, "jobs")
+            assert said("topic 'later' does not exist")
+            await client.create_topic("later")
+            await client.send("later", b"x")
+            await _emptied(client, "later")
+            assert said("topic 'later' exists now")
+            worker.stop()
+            await serving
+
+    asyncio.run(play())
+
+
+def test_worker_stops_while_it_waits_for_a_topic(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker:
             worker = Worker(broker.address)
             worker.handler("nowhere")(print)
-            with pytest.raises(TopicNotFound, match="topic create nowhere"):
-                await worker.serve()
+            serving = asyncio.ensure_future(worker.serve())
+            await until(lambda: "the worker waits for it" in caplog.text)
+            worker.stop()
+            async with asyncio.timeout(60):
+                await serving
+
+    asyncio.run(play())
+
+
+def test_worker_that_cannot_start_says_why() -> None:
+    async def play() -> None:
+        (dead,) = free_addresses(1)
+        worker = Worker(dead)
+        worker.handler("nowhere")(print)
         with pytest.raises(BrokerUnavailable, match="chronoline up"):
             await worker.serve()
 
@@ -643,7 +688,6 @@ def test_unanswered_settlement_is_repeated_while_the_lease_lives(
     monkeypatch: pytest.MonkeyPatch, lives: bool
 ) -> None:
     """Otherwise the lease lapses, and the work is done twice."""
-    # No setting: the test does not wait for the usual time.
     monkeypatch.setattr(worker_module, "_BACKOFF", Backoff(0.001, 0.001))
     asked = []
 
