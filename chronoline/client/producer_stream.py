@@ -15,8 +15,8 @@ from chronoline.core.permissions import Operation
 from chronoline.wire.codec import new_to_wire, write_changes
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
-_HEADER_BYTES = 16
-"""The size of the fields around a header."""
+_HEADER_BYTES = 24
+"""The size of the fields around a header, and more: a broker bounds the fields of a frame."""
 
 
 @dataclass(frozen=True, slots=True)

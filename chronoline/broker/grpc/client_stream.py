@@ -16,8 +16,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, TypeVar
 
-from google.protobuf.message import DecodeError
-
 from chronoline.broker.client_clocks import ClientClock
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.limits import check_batch
@@ -31,6 +29,7 @@ from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.tasks import TaskSet
 from chronoline.wire.codec import MESSAGE_FRAMES, read_changes, write_answer
 from chronoline.wire.codes import failure_of
+from chronoline.wire.message_bounds import parse_message
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -235,8 +234,8 @@ class ClientStream(ABC, Generic[Frame, Reply]):
     async def _take_in_all(self, received: bytes) -> None:
         """Takes in the frames that travelled in one."""
         try:
-            frame = self.frame_type.FromString(received)
-        except DecodeError as error:
+            frame = parse_message(self.frame_type, received)
+        except InvalidInput as error:
             not_one = _refuse(InvalidInput, f"not a frame: {error}")
             await self._take_in(self.frame_type(), not_one, 0)
             return

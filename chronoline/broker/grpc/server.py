@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
 from grpc import aio
 
 from chronoline.broker.auth import Door, Shown, token_hash
@@ -31,12 +30,14 @@ from chronoline.core.errors import (
     BrokerUnavailable,
     CertificateExpired,
     ChronolineError,
+    Forbidden,
     InvalidInput,
     NodeBusy,
     TooMuch,
     Unauthenticated,
     WrongBroker,
 )
+from chronoline.core.rights import RightKind
 from chronoline.core.selector import ClientKind
 from chronoline.runtime import audit
 from chronoline.runtime.admission import Admitted, client_key, work_for
@@ -44,6 +45,7 @@ from chronoline.runtime.certificates import PeerCertificate
 from chronoline.runtime.service import AsyncService
 from chronoline.runtime.tasks import supervise
 from chronoline.wire.codes import BROKERS_KEY, FAILURE_KEY, STATUS, failure_of
+from chronoline.wire.message_bounds import parse_message
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -91,6 +93,23 @@ _ROLES = {
     **dict.fromkeys(UNARY["chronoline.v1.Schedules"], "carrier"),
 }
 """The role of the broker that answers a call; every broker answers the others."""
+_LOOK = (RightKind.PRODUCE, RightKind.OBSERVE)
+_CHANGE = (RightKind.ADMINISTER, RightKind.PRODUCE)
+_ADMINISTER = (RightKind.ADMINISTER,)
+_ANY = (RightKind.PRODUCE, RightKind.CONSUME, RightKind.OBSERVE)
+NEEDED_RIGHTS: dict[str, tuple[RightKind, ...]] = {
+    **dict.fromkeys(("Info", "Count", "Forecast"), (RightKind.OBSERVE,)),
+    **dict.fromkeys(("GetTopic", "Prefer"), _ANY),
+    **dict.fromkeys(("CreateTopic", "DropTopic", "PauseTopic"), _ADMINISTER),
+    **dict.fromkeys(("ResumeTopic", "ChangeTopic", "Export", "Import"), _ADMINISTER),
+    **dict.fromkeys(("Lookup", "States", "DeadLetters", "List"), _LOOK),
+    "ReadBodies": (RightKind.PRODUCE, RightKind.CONSUME),
+    **dict.fromkeys(("Redrive", "Discard", "ChangeMatching"), _CHANGE),
+    **dict.fromkeys(("PutSchedule", "PauseSchedule", "ResumeSchedule", "DeleteSchedule"), _CHANGE),
+    # They answer what the client may see: nothing of it is there for the others.
+    **dict.fromkeys(("ListTopics", "ListSchedules", "GetSchedule"), ()),
+}
+"""The kinds of rights of which a client has one, to any topic, or its request is not read."""
 _LOOK_AFTER_S = 0.5
 """The interval between two checks of all streams: neither silence nor a revoked token has an event."""
 _FRAME_SPARE_BYTES = 64 * 1024
@@ -218,6 +237,7 @@ class GrpcEdge(AsyncService):
         For gRPC it is a stream: gRPC reads the request of any other method before the token is checked.
         """
         role, act = _ROLES.get(name, ""), _CAPITAL.sub(r"_\1", name).lower()
+        needed = NEEDED_RIGHTS[name]
 
         async def handle(_: AsyncIterator[bytes], context: Any) -> None:
             others: Metadata = ()
@@ -228,6 +248,9 @@ class GrpcEdge(AsyncService):
                     if role:
                         self._parts.member.check_role(role)
                     context.set_trailing_metadata(others)
+                    audit.by(principal.who)
+                    if needed:
+                        principal.check_one_of(needed)
                     await self._answer(answer, request, context, principal)
                 except ChronolineError as error:
                     failure = failure_of(error)
@@ -262,7 +285,6 @@ class GrpcEdge(AsyncService):
         principal: Principal,
     ) -> None:
         limits = self._parts.limits
-        audit.by(principal.who)
         work_for(_client_of(context))
         with await self._admit(context) as admitted:
             try:
@@ -273,11 +295,7 @@ class GrpcEdge(AsyncService):
             if received is aio.EOF:
                 raise InvalidInput("the call ended without a request")
             admitted.shrink(len(received))
-            try:
-                asked = request.FromString(received)
-            except DecodeError as error:
-                raise InvalidInput(f"the request cannot be read: {error}") from None
-            reply = await answer(asked, principal)
+            reply = await answer(parse_message(request, received), principal)
             await context.write(reply.SerializeToString())
 
     def _principal(self, shown: Shown) -> Principal:
@@ -324,7 +342,8 @@ class GrpcEdge(AsyncService):
         try:
             session.principal = self._principal(shown)
             self._parts.member.check_role("carrier")
-        except (BrokerUnavailable, Unauthenticated, WrongBroker) as error:
+            session.principal.check_one_of((session.right,))
+        except (BrokerUnavailable, Forbidden, Unauthenticated, WrongBroker) as error:
             await _abort(context, failure_of(error))
         session.count_streams = lambda: len(self._sessions)
         session.origin = _address_of(context)
