@@ -92,7 +92,7 @@ class Agenda:
         self._tick_ms = max(1, half_ms if poll_ms is None else min(half_ms, poll_ms))
         self._jitter = jitter
         self._max_sleep_ms = max_sleep_ms
-        self._margin_ms = margin_ms
+        self.margin_ms = margin_ms
         # When it may leave, in which order it came, and what it weighs.
         self._heap: list[tuple[int, int, LeasedMessage, int]] = []
         self._order = 0
@@ -243,7 +243,7 @@ class Agenda:
             self._held_bytes -= weight
             expires = message.message.expires
             leaves_ms = max(leaves_ms, now_ms)
-            if message.lease.until - self._margin_ms <= leaves_ms:
+            if message.lease.until - self.margin_ms <= leaves_ms:
                 self._lapsed.append(message.lease)
             elif expires is not None and expires <= leaves_ms:
                 self._expired.append(message.lease)

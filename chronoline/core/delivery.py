@@ -13,7 +13,14 @@ requests to the store. A command is under way until the shell passes in the even
     Reserve   reserved(...), then completed(...)     or failed(...), late(...)
     Look      found(...)                             or failed(...)
     Settle    settled(...)                           or failed(...)
-    Extend    extended(...), lost(...)               or failed(...)
+    Extend    extended(...)                          or failed(...)
+
+Overload. A message is outstanding until its result is known, and then waits for its last change. A shell that
+`extends` keeps the leases of outstanding messages: one request extends all that end soon. The shell tells how
+long its rounds take (`took`), and leases are as long as several of them: a lease that ends soon can still be
+extended, and no message leaves whose ack would come too late. A message whose lease ends all the same usually
+comes back to this delivery, because nobody else serves its range. It does not leave again: its result is
+still to come, or is known already and is written now.
 
 Backups. While the consumer is idle (it may hold more, and its own ranges have no more for now) it is served
 from its backup ranges, too: `core.backup` decides when.
@@ -33,7 +40,7 @@ planned by the old time, and has come.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -52,6 +59,17 @@ RESERVE_ROWS = 500
 _SETTLE_ROWS = 5_000
 _MOST_REST_MS = 1_000
 _UNBOUNDED = 1 << 62
+_LEASE_ROUNDS = 6
+"""A lease lasts at least this many rounds of the shell: it is extended at half of it, within two rounds."""
+_MARGIN_ROUNDS = 2
+"""The rest of a lease with which its message may leave: a round may have begun, and the next extends it."""
+_MOST_LEASES = 12
+"""Slow rounds make leases at most this many times longer: after a crash others wait for their ends."""
+_SLOW_FADES = 32
+"""Each round takes this part from the memory of a slow one."""
+_MOST_UNWRITTEN = 10_000
+_OWN_VERSIONS = 2
+"""A lease that was taken from this consumer follows its last known one, or an extension without an answer."""
 
 How = Literal["ack", "retry", "unreserve"]
 
@@ -92,9 +110,9 @@ class Settle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extend:
-    """Extend the lease of a slow delivery by `lease_ms`."""
+    """Extend the leases of slow deliveries by `lease_ms`."""
 
-    lease: Lease
+    leases: tuple[Lease, ...]
     lease_ms: int
     again: bool = False
 
@@ -129,6 +147,8 @@ class DeliveryOptions:
     """Outstanding messages take room in the agenda."""
     extends: bool = False
     """The leases of outstanding messages are extended."""
+    most_extensions: int = _UNBOUNDED
+    """A message that is outstanding for longer than this many extensions may lapse."""
     gather_ms: int = 0
     """How long acks and retries wait for others, to share a call."""
 
@@ -158,6 +178,7 @@ class Delivery:
         self.ranges = tuple(ranges)
         self.backups = BackupRanges()
         self.lease_ms = lease_ms
+        """The duration of its leases while the shell is quick."""
         self.credit = credit
         self.gate = gate
         self.outstanding: dict[str, Lease] = {}
@@ -188,6 +209,26 @@ class Delivery:
         self._settling = 0
         self._unanswered_extension: Extend | None = None
         self._repeat_extension_at = 0
+        self._slow_ms = 0
+        self._margin_ms = agenda.margin_ms
+        self._first_end_ms: int | None = None  # no outstanding lease to extend ends before it
+        self._over: set[str] = set()  # outstanding, but their leases were lost
+        # Messages with a good result whose acks were refused because they came too late, by version.
+        self._unwritten: dict[str, int] = {}
+
+    # The pace of the shell
+
+    def took(self, round_ms: int) -> None:
+        """A round of the shell, in which it can extend leases once, took this long."""
+        self._slow_ms = max(round_ms, self._slow_ms - self._slow_ms // _SLOW_FADES - 1, 0)
+        most_ms = self.lease_span_ms * _MARGIN_ROUNDS // _LEASE_ROUNDS
+        self.agenda.margin_ms = max(self._margin_ms, min(_MARGIN_ROUNDS * self._slow_ms, most_ms))
+
+    @property
+    def lease_span_ms(self) -> int:
+        """The duration of a lease that is taken or extended now."""
+        longest_ms = _MOST_LEASES * self.lease_ms
+        return max(self.lease_ms, min(_LEASE_ROUNDS * self._slow_ms, longest_ms))
 
     # Reserving
 
@@ -257,7 +298,7 @@ class Delivery:
             ranges=(self.backups.next_range,) if is_backup else self.ranges,
             limit=self.wanted if most is None else min(self.wanted, most),
             reach_ms=0 if is_backup else self.agenda.reach_ms(now_ms),
-            lease_ms=self.lease_ms,
+            lease_ms=self.lease_span_ms,
             asked_ms=now_ms,
             since_ms=0 if is_backup else self.agenda.since_ms(now_ms),
             is_backup=is_backup,
@@ -272,6 +313,13 @@ class Delivery:
         self._late.discard(command.session)
         is_current = self._reserving is command
         self._is_granted |= is_current
+        if self._options.extends:
+            returned = self._returned(
+                [each.lease for each in leased if each.taken_from == self.consumer],
+                most_versions=_OWN_VERSIONS,
+            )
+            if returned:
+                leased = [each for each in leased if each.lease.id not in returned]
         if not is_current or self.closed or self.paused:
             self.give_back([each.lease for each in leased])
             return False
@@ -279,6 +327,39 @@ class Delivery:
             self.agenda.reserved(leased, next_ts=None, more=True, now_ms=command.asked_ms)
         self._has_found = bool(leased)
         return True
+
+    def _returned(self, leases: Sequence[Lease], *, most_versions: int) -> set[str]:
+        """Takes in leases on messages that have left before, whose earlier leases lapsed; returns their ids.
+
+        A message that is still outstanding goes on under its new lease, and one with a result is acked.
+        """
+        if not leases:
+            return set()
+        acks = [*self._waiting["ack"]]
+        acks += [
+            lease for _, settle in self._repeats if settle.how == "ack" for lease in settle.leases
+        ]
+        unacked = {lease.id: lease for lease in acks}
+        renewed: dict[str, Lease] = {}
+        returned = set()
+        for lease in leases:
+            before = self.outstanding.get(lease.id)
+            if before is not None and 0 < lease.version - before.version <= most_versions:
+                self.outstanding[lease.id] = replace(lease, since=before.since)
+                self._over.discard(lease.id)
+                self._note_end(lease)
+                returned.add(lease.id)
+            elif (
+                ack := unacked.get(lease.id)
+            ) and 0 < lease.version - ack.version <= most_versions:
+                renewed[lease.id] = lease
+            elif 0 < lease.version - self._unwritten.get(lease.id, lease.version) <= most_versions:
+                del self._unwritten[lease.id]
+                self._waiting["ack"].append(lease)
+                self._settle_at = 0
+                returned.add(lease.id)
+        self._rename(unacked, renewed)
+        return returned | renewed.keys()
 
     def completed(
         self, command: Reserve, *, next_ts: int | None, more: bool, clear_ms: int = 0
@@ -364,6 +445,8 @@ class Delivery:
 
     def _hand_out(self, leased: LeasedMessage) -> None:
         self.outstanding[leased.lease.id] = leased.lease
+        self._over.discard(leased.lease.id)
+        self._note_end(leased.lease)
         if self._options.bounds_outstanding:
             message = leased.message
             weight = content_bytes(leased.body, message.key, message.headers)
@@ -423,6 +506,7 @@ class Delivery:
         if known is None or known.version != lease.version:
             return
         del self.outstanding[lease.id]
+        self._over.discard(lease.id)
         if self._options.bounds_outstanding:
             self.agenda.away_bytes -= self._weights.pop(lease.id)
             self.agenda.away = len(self._weights)
@@ -440,9 +524,24 @@ class Delivery:
             return change
         return change._replace(session=known.session)
 
+    def current(self, lease: Lease) -> Lease | None:
+        """The lease of an outstanding message as it is now, by the one under which it left."""
+        known = self.outstanding.get(lease.id)
+        return known if known is not None and known.since == lease.since else None
+
     def ending_by(self, until_ms: int) -> list[Lease]:
         """The outstanding leases that end by a moment."""
         return [each for each in self.outstanding.values() if each.until <= until_ms]
+
+    def keeps_any(self, now_ms: int) -> bool:
+        """Whether a live lease of an outstanding message is still extended."""
+        return any(
+            each.until > now_ms and self._may_extend(each) for each in self.outstanding.values()
+        )
+
+    def unanswered_by(self, until_ms: int) -> list[Lease]:
+        """The outstanding leases that end by a moment, and are not extended any more."""
+        return [each for each in self.ending_by(until_ms) if not self._may_extend(each)]
 
     # Giving back
 
@@ -489,11 +588,11 @@ class Delivery:
 
     def next_chore(self, now_ms: int, *, at_once: bool = False) -> Chore | None:
         """The next request to the store; with `at_once` acks and retries do not wait for others."""
-        if self._options.extends:
-            extend = self._extend(now_ms)
-            if extend is not None or self._unanswered_extension is not None:
-                return extend  # no other request before the current version is known
-        return self._look(now_ms) or self._settle(now_ms, at_once=at_once)
+        unanswered = self._unanswered_extension
+        if unanswered is not None:  # no other request before the current version is known
+            return unanswered if self._is_due(self._repeat_extension_at, now_ms) else None
+        chore = self._look(now_ms) or self._settle(now_ms, at_once=at_once)
+        return chore or (self._extend(now_ms) if self._options.extends else None)
 
     def chore_at(self, now_ms: int) -> int | None:
         """When `next_chore` has the next request, as far as is known."""
@@ -503,8 +602,8 @@ class Delivery:
         moments += [at_ms for at_ms, _ in self._repeats]
         if self._settle_at is not None:
             moments.append(self._settle_at)
-        if self._options.extends:
-            moments += [each.until - self.lease_ms // 2 for each in self.outstanding.values()]
+        if self._first_end_ms is not None:
+            moments.append(self._first_end_ms - self.lease_span_ms // 2)
         return min(moments, default=None)
 
     def _is_due(self, at_ms: int, now_ms: int) -> bool:
@@ -513,11 +612,29 @@ class Delivery:
         return not now_ms < at_ms <= now_ms + longest_ms
 
     def _extend(self, now_ms: int) -> Extend | None:
-        unanswered = self._unanswered_extension
-        if unanswered is not None:
-            return unanswered if self._is_due(self._repeat_extension_at, now_ms) else None
-        ending = self.ending_by(now_ms + self.lease_ms // 2)
-        return Extend(lease=ending[0], lease_ms=self.lease_ms) if ending else None
+        span_ms = self.lease_span_ms
+        by_ms = now_ms + span_ms // 2
+        if self._first_end_ms is None or self._first_end_ms > by_ms:
+            return None
+        leases = [each for each in self.outstanding.values() if self._may_extend(each)]
+        ending = sorted(
+            (each for each in leases if each.until <= by_ms), key=lambda each: each.until
+        )
+        if ending:
+            return Extend(leases=tuple(ending[:_SETTLE_ROWS]), lease_ms=span_ms)
+        self._first_end_ms = min((each.until for each in leases), default=None)
+        return None
+
+    def _may_extend(self, lease: Lease) -> bool:
+        is_tried = lease.version - lease.since >= self._options.most_extensions
+        return not is_tried and lease.id not in self._over
+
+    def _note_end(self, lease: Lease) -> None:
+        """An outstanding lease must be extended before it ends."""
+        if self._options.extends and (
+            self._first_end_ms is None or lease.until < self._first_end_ms
+        ):
+            self._first_end_ms = lease.until
 
     def _look(self, now_ms: int) -> Look | None:
         for each in self._unanswered:
@@ -547,7 +664,10 @@ class Delivery:
         return None
 
     def found(self, command: Look, messages: Iterable[Message]) -> None:
-        """Takes in the rows of an unanswered reservation; they go back, to be reserved again."""
+        """Takes in the rows of an unanswered reservation; they go back, to be reserved again.
+
+        Messages that have left under an earlier lease stay.
+        """
         leases = [
             Lease(
                 id=each.id,
@@ -560,41 +680,68 @@ class Delivery:
             for each in messages
         ]
         waiting = set(self._waiting["unreserve"])  # since the first look
-        self.give_back([each for each in leases if each not in waiting])
+        # Only the reservation itself can have made the next version of a lease.
+        returned = self._returned(leases, most_versions=1) if self._options.extends else set()
+        self.give_back([each for each in leases if each not in waiting and each.id not in returned])
         for entry in self._of(command):
             entry.looked, entry.under_way = True, False
             entry.look_at = entry.told_ms + WRITE_BOUND_MS
             if command.is_last:
                 self._unanswered.remove(entry)
 
-    def settled(self, command: Settle) -> None:
-        """Ends a settling. A message that was given back may lie before the horizon of a reservation."""
+    def settled(self, command: Settle, refused: Container[str] = ()) -> None:
+        """Ends a settling; the changes of some ids were refused.
+
+        A message that was given back may lie before the horizon of a reservation.
+        """
         self._settling -= 1
         if command.how == "unreserve":
             self.noticed(None)
+        elif command.how == "ack" and self._options.extends:
+            for lease in command.leases:
+                if lease.id in refused:
+                    self._unwritten[lease.id] = lease.version
+            while len(self._unwritten) > _MOST_UNWRITTEN:
+                del self._unwritten[next(iter(self._unwritten))]
 
-    def extended(self, command: Extend, version: int, until_ms: int) -> None:
-        """Notes the new version of a delivery, for all later changes of it."""
+    def extended(self, command: Extend, kept: Iterable[Lease]) -> list[Lease]:
+        """Notes the new versions of the leases that were extended, for all later changes of their messages.
+
+        The others are over. Returns those whose deliveries are still under way.
+        """
         self._unanswered_extension = None
-        old, new = command.lease, command.lease.extended(version, until_ms)
-        if self.outstanding.get(old.id) == old:
-            self.outstanding[old.id] = new
+        old = {lease.id: lease for lease in command.leases}
+        new = {lease.id: lease for lease in kept}
+
+        lost = []
+        for lease in command.leases:
+            if self.outstanding.get(lease.id) != lease:
+                continue
+            if lease.id in new:
+                self.outstanding[lease.id] = new[lease.id]
+                self._note_end(new[lease.id])
+            else:
+                self._over.add(lease.id)
+                lost.append(lease)
+        self._rename(old, new)
+        return lost
+
+    def _rename(self, old: Mapping[str, Lease], new: Mapping[str, Lease]) -> None:
+        """Leases have new versions: changes that wait for their turn name these."""
+        if not new:
+            return
 
         def renamed(leases: Iterable[Lease]) -> list[Lease]:
-            return [new if each == old else each for each in leases]
+            return [
+                new[lease.id] if lease.id in new and old[lease.id] == lease else lease
+                for lease in leases
+            ]
 
         self._waiting = {how: renamed(leases) for how, leases in self._waiting.items()}
         self._repeats = [
             (at_ms, replace(each, leases=tuple(renamed(each.leases))))
             for at_ms, each in self._repeats
         ]
-
-    def lost(self, command: Extend) -> bool:
-        """The extension was refused: the lease is over. True if its delivery is still under way."""
-        self._unanswered_extension = None
-        is_under_way = self.outstanding.get(command.lease.id) == command.lease
-        self.forget(command.lease)
-        return is_under_way
 
     def failed(self, command: Command, *, unknown: bool, rest_ms: int, now_ms: int) -> list[Lease]:
         """The store could not be asked, or with `unknown` did not answer.

@@ -31,7 +31,7 @@ from chronoline.core.message import LeasedMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.session import Session
 from chronoline.core.topic import Topic
-from chronoline.delivery.lane import DEFAULT_HOLD_MS, DEFAULT_RETRY_MS, Lane
+from chronoline.delivery.lane import DEFAULT_HOLD_MS, DEFAULT_RETRY_MS, Lane, store_failed, summary
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.service import Service
@@ -73,9 +73,9 @@ class FiringLane(Service):
                 "deliver must be a plain function; an async one would never be awaited"
             )
         agenda = Agenda() if agenda is None else agenda  # an empty agenda is false
-        options = DeliveryOptions(
-            most_overdue=_MOST_OVERDUE, extends=True, gather_ms=agenda.reserve_ahead_ms // 2
-        )
+        # Acks wait for each other for a small part of a lease.
+        gather_ms = min(agenda.reserve_ahead_ms // 2, hold_ms // 8)
+        options = DeliveryOptions(most_overdue=_MOST_OVERDUE, extends=True, gather_ms=gather_ms)
         self._delivery = Delivery(
             agenda, Session(new_id(), "lane"), consumer=consumer, lease_ms=hold_ms, options=options
         )
@@ -180,6 +180,7 @@ class FiringLane(Service):
     # The storing thread
 
     def _store_loop(self) -> None:
+        self._lane.begin_round()
         while True:
             with self._changed:
                 stopped = self._stopped
@@ -194,7 +195,7 @@ class FiringLane(Service):
                 self._end()
                 return
             except Exception as error:  # the lane survives every error
-                logger.warning("the store failed; the lane continues in a moment: %s", error)
+                store_failed(error)
                 self._rest(stopped)
                 self._tries_left -= stopped
                 if not self._tries_left:
@@ -214,8 +215,10 @@ class FiringLane(Service):
         with self._changed:
             lapsed = self._delivery.take_lapsed()
         for lease in lapsed:
-            logger.warning(
-                "message %r was not delivered within its lease; it is served again", lease.id
+            summary.warning(
+                "not_delivered",
+                "message %r was not delivered within its lease; it is served again",
+                lease.id,
             )
 
     def _sleep(self) -> None:
@@ -244,5 +247,7 @@ class FiringLane(Service):
         while self._firing is not None and self._firing.is_alive():
             self._lane.do_chores()
             self._renew_tries()
+            self._lane.end_round()
             self._firing.join(self._delivery.lease_ms / 4000)
+            self._lane.begin_round()
         self._lane.do_chores(at_once=True)

@@ -30,6 +30,7 @@ from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange, merge_ranges
 from chronoline.core.topic import Topic
 from chronoline.runtime.clock import Clock
+from chronoline.runtime.log_summary import LogSummary
 from chronoline.stores.contract import Notice, Store, Watch
 
 DEFAULT_HOLD_MS = 5_000
@@ -38,6 +39,8 @@ _SHORTEST_HOLD_MS = 10 * MIN_LEASE_MS
 _LOOK_ROWS = 500
 
 logger = logging.getLogger(__name__)
+summary = LogSummary(logger)
+"""The lines that many messages share, of all lanes."""
 
 Result = TypeVar("Result")
 
@@ -71,6 +74,23 @@ class Lane:
         self.cover(topic.all_buckets if ranges is None else ranges)
         self._retry_ms = retry_ms
         self._watch: Watch | None = None
+        self._began_ms: int | None = None  # when the round began, or should have begun
+
+    # Rounds of the storing thread
+
+    def begin_round(self) -> None:
+        self._began_ms = self.clock.now_ms()
+
+    def end_round(self) -> int:
+        """Tells the delivery how long the round took, with the delay of its start; returns the time."""
+        now_ms = self.clock.now_ms()
+        with self.changed:
+            if self._began_ms is not None and now_ms > self._began_ms:
+                self.delivery.took(now_ms - self._began_ms)
+        self._began_ms = now_ms
+        return now_ms
+
+    # The buckets
 
     def cover(self, ranges: Sequence[BucketRange]) -> None:
         """Reserves in these buckets from now on."""
@@ -98,10 +118,13 @@ class Lane:
             watch.wake()
 
     def sleep(self, timeout_s: float) -> None:
-        """Sleeps on the watch, and passes its notices to the delivery."""
+        """Ends a round: sleeps on the watch, and passes its notices to the delivery."""
+        slept_ms = self.end_round()
         if self._watch is None or timeout_s <= 0:
             return
-        for notice in self._watch.wait(timeout_s):
+        notices = self._watch.wait(timeout_s)
+        self._began_ms = min(self.clock.now_ms(), slept_ms + int(timeout_s * 1000))
+        for notice in notices:
             if notice.returned is None and notice.topic_uid in (None, self.topic.uid):
                 self._notice(notice)
 
@@ -117,9 +140,10 @@ class Lane:
 
     def rest(self, disturbed: Callable[[], bool]) -> None:
         """Sleeps for a moment, whatever notices come meanwhile."""
-        until_ms = self.clock.now_ms() + self.rest_ms
+        until_ms = self.end_round() + self.rest_ms
         with self.changed:
             self.changed.wait_for(disturbed, self.clock.seconds_until(until_ms))
+        self._began_ms = min(self.clock.now_ms(), until_ms)
 
     # The store
 
@@ -169,7 +193,7 @@ class Lane:
             self.delivery.reserved(command, grant.leased)
             self.changed.notify_all()
         for outcome in grant.refused:
-            logger.warning("message %r was %s", outcome.id, outcome.reason)
+            summary.warning("message_refused", "message %r was %s", outcome.id, outcome.reason)
         next_ts: int | None = command.asked_ms
         if not grant.leased:  # the next message is probably not far from this one
             next_ts = self.store.next_ts(self.topic.uid, command.ranges)
@@ -209,25 +233,45 @@ class Lane:
         to = After(self._retry_ms) if operation is Operation.RETRY else 0
         changes = [lease_change(operation, lease, to) for lease in settle.leases]
         now_ms = self.clock.now_ms()
-        for outcome in self.store.apply(self.topic.uid, changes, again=settle.again, now_ms=now_ms):
-            if not outcome.done:
-                logger.warning(
-                    "the %s of message %r came too late: %s", settle.how, outcome.id, outcome.reason
-                )
+        outcomes = self.store.apply(self.topic.uid, changes, again=settle.again, now_ms=now_ms)
+        refused = {outcome.id: outcome for outcome in outcomes if not outcome.done}
+        for outcome in refused.values():
+            summary.warning(
+                f"{settle.how}_too_late",
+                "the %s of message %r came too late: %s",
+                settle.how,
+                outcome.id,
+                outcome.reason,
+            )
         with self.changed:
-            self.delivery.settled(settle)
+            self.delivery.settled(settle, refused)
 
     def _extend(self, extend: Extend) -> None:
-        lease = extend.lease
-        change = lease_change(Operation.EXTEND, lease, After(extend.lease_ms))
-        (outcome,) = self.store.apply(
-            self.topic.uid, [change], again=extend.again, now_ms=self.clock.now_ms()
+        to = After(extend.lease_ms)
+        changes = [lease_change(Operation.EXTEND, lease, to) for lease in extend.leases]
+        outcomes = self.store.apply(
+            self.topic.uid, changes, again=extend.again, now_ms=self.clock.now_ms()
         )
+        kept = [
+            lease.extended(outcome.version, outcome.at)
+            for lease, outcome in zip(extend.leases, outcomes, strict=True)
+            if outcome.done
+        ]
         with self.changed:
-            if outcome.done:
-                self.delivery.extended(extend, outcome.version, outcome.at)
-            elif self.delivery.lost(extend):
-                logger.warning("the lease of message %r was lost: %s", lease.id, outcome.reason)
+            lost = {lease.id for lease in self.delivery.extended(extend, kept)}
+        for outcome in outcomes:
+            if outcome.id in lost:
+                summary.warning(
+                    "lease_lost",
+                    "the lease of message %r was lost: %s",
+                    outcome.id,
+                    outcome.reason,
+                )
+
+
+def store_failed(error: Exception) -> None:
+    """Logs an error of the store, which a lane survives."""
+    summary.warning("store_failed", "the store failed; the lane continues in a moment: %s", error)
 
 
 def _check(consumer: str, hold_ms: int, retry_ms: int) -> None:

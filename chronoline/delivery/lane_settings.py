@@ -11,6 +11,7 @@ from chronoline.delivery.lane import DEFAULT_HOLD_MS, DEFAULT_RETRY_MS
 
 DEFAULT_POLL_MS = 100
 DEFAULT_MAX_IN_FLIGHT = 10_000
+DEFAULT_PATIENCE_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +29,13 @@ class LaneSettings:
     """How much before its due a message is published."""
     max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
     """The most messages that are held and in flight."""
+    patience_ms: int = DEFAULT_PATIENCE_MS
+    """How long the lease of a message is extended that the output does not answer."""
 
     def __post_init__(self) -> None:
         reach_ms = self.reserve_ahead_ms + self.timing_advance_ms
         problem = None
-        for name in ("reserve_ahead_ms", "poll_ms", "max_in_flight"):
+        for name in ("reserve_ahead_ms", "poll_ms", "max_in_flight", "patience_ms"):
             if getattr(self, name) < 1:
                 problem = f"{name} must be at least 1, not {getattr(self, name)}"
         if self.timing_advance_ms < 0:

@@ -18,13 +18,15 @@ moved.
 
 An output that fails. `OutputUnavailable` concerns the output as a whole: the message is given back without
 counting an attempt, and a `OutputGate` keeps the lane from reserving and publishing for a moment, then lets
-one message through. Any other error concerns the message: it is tried again later, which counts an attempt. A
-message that is not confirmed until shortly before its lease ends is given back too, and may come twice: the
-output counts as failing.
+one message through. Any other error concerns the message: it is tried again later, which counts an attempt.
 
-A store that fails. Held messages are published while their leases live; the lane continues in a moment, and
-looks up the rows of an unanswered reservation. Acks that come after the lease are refused with a warning, and
-those messages come again.
+An output that is slow. The leases of messages in flight are extended until the output answers. One that
+confirms nothing for most of a lease counts as failing, and gets single messages. A message that it has not
+answered for `patience_ms` is given back, and may come twice.
+
+A store that fails or is slow. Held messages are published while their leases live; the lane continues in a
+moment, and looks up the rows of an unanswered reservation. A message whose ack came after its lease is not
+published again if it comes back to this lane: it is acked then.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ from collections.abc import Callable, Sequence
 from chronoline.core.agenda import MOST_GATHER_MS, Agenda, gather_ms
 from chronoline.core.delivery import Delivery, DeliveryOptions
 from chronoline.core.errors import InvalidInput, OutputUnavailable, StoreClosed, TopicNotFound
-from chronoline.core.message import LeasedMessage
+from chronoline.core.message import Lease, LeasedMessage
 from chronoline.core.output_gate import OutputGate
 from chronoline.core.ranges import BucketRange
 from chronoline.core.session import Session
 from chronoline.core.topic import Topic
-from chronoline.delivery.lane import Lane
+from chronoline.delivery.lane import Lane, store_failed, summary
 from chronoline.delivery.lane_settings import DEFAULT_LANE_SETTINGS, LaneReport, LaneSettings
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.message_ids import new_id
@@ -56,7 +58,6 @@ _AT_ONCE = 500
 _MANY_CONFIRMED = 1_000
 """This many confirmations are processed at once, before their time."""
 _LOOK_FOR_STOP_S = 0.25
-_SAY_EVERY_S = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -116,11 +117,11 @@ class PublishingLane(Closable):
         on_fired: OnFired | None = None,
     ) -> None:
         self._suspects: Counter[str] = Counter()
-        self._margin_ms = settings.hold_ms // 10
+        self._silence_ms = settings.hold_ms - settings.hold_ms // 10
         self._agenda = Agenda(
             capacity=settings.max_in_flight,
             reserve_ahead_ms=settings.reserve_ahead_ms,
-            margin_ms=self._margin_ms,
+            margin_ms=settings.hold_ms // 10,
             timing_advance_ms=settings.timing_advance_ms,
             poll_ms=settings.poll_ms,
             jitter=random.random,  # lanes that began together must not poll together
@@ -132,7 +133,12 @@ class PublishingLane(Closable):
             consumer=consumer,
             lease_ms=settings.hold_ms,
             gate=self._gate,
-            options=DeliveryOptions(bounds_outstanding=True),
+            options=DeliveryOptions(
+                bounds_outstanding=True,
+                extends=True,
+                # Each is made at half of a lease.
+                most_extensions=max(1, 2 * settings.patience_ms // settings.hold_ms),
+            ),
         )
         self._lane = Lane(
             store,
@@ -146,7 +152,8 @@ class PublishingLane(Closable):
         self._publish = publish
         self._on_fired = on_fired
         self._reach_ms = settings.reserve_ahead_ms + settings.timing_advance_ms
-        self._half_s = settings.reserve_ahead_ms / 2000
+        # Acks wait for each other for a small part of a lease.
+        self._half_s = min(settings.reserve_ahead_ms / 2000, settings.hold_ms / 8000)
         self._scan_s = settings.hold_ms / 16_000
         self._confirmed: deque[Handover] = deque()
         # Whether each confirmation wakes the storing thread. It is set without a guard too.
@@ -161,8 +168,8 @@ class PublishingLane(Closable):
         self._end_ms = 0
         self._begun_ms = 0
         self._give_up_s = 0.0
-        self._settle_at_s = self._scan_at_s = self._ask_at_s = self._say_at_s = 0.0
-        self._unsaid = 0  # messages that failed at the output since the last log line
+        self._settle_at_s = self._scan_at_s = self._ask_at_s = 0.0
+        self._heard_ms = 0  # when the output answered last, or was given the first of what it has
         self._error: Exception | None = None
 
     def run(self, *, start_ms: int, end_ms: int, stopping: Callable[[], bool]) -> LaneReport:
@@ -231,6 +238,7 @@ class PublishingLane(Closable):
             self._agenda.serve(start_ms, end_ms)
             self._delivery.begin()
             self._gate.undecided()
+            self._heard_ms = self._clock.now_ms()
             self._impatient = not self._gate.is_open
             self._end_ms = end_ms
             self._begun_ms = self._clock.now_ms()
@@ -266,6 +274,8 @@ class PublishingLane(Closable):
     def _take(self, now_ms: int) -> list[Handover]:
         """Takes the messages that may be published now; from here on they are in flight."""
         given_back = self._delivery.given_back
+        if not self._delivery.outstanding:
+            self._heard_ms = now_ms
         due = self._delivery.deliver(now_ms, _AT_ONCE)
         self._log_lapsed(now_ms)
         if self._delivery.given_back > given_back:
@@ -273,11 +283,13 @@ class PublishingLane(Closable):
         return [Handover(message, self._note) for message in due]
 
     def _hand_over(self, handovers: list[Handover]) -> None:
-        now, margin_ms, publish = self._clock.now_ms, self._margin_ms, self._publish
+        now, publish = self._clock.now_ms, self._publish
+        agenda, current = self._agenda, self._delivery.current
         for each in handovers:
             message = each.message
             now_ms = now()
-            if message.lease.until - margin_ms <= now_ms:  # the messages before it took too long
+            lease = current(message.lease)  # it was extended if the messages before took long
+            if lease is None or lease.until - agenda.margin_ms <= now_ms:
                 each(_LAPSED)
                 continue
             each.fired_ms = now_ms
@@ -295,8 +307,10 @@ class PublishingLane(Closable):
         lapsed = self._delivery.take_lapsed()
         self._counts["lapsed"] += sum(lease.until <= now_ms for lease in lapsed)
         for lease in lapsed:
-            logger.warning(
-                "message %r was not published within its lease; it is served again", lease.id
+            summary.warning(
+                "not_published",
+                "message %r was not published within its lease; it is served again",
+                lease.id,
             )
 
     # Any thread
@@ -311,6 +325,7 @@ class PublishingLane(Closable):
     # The storing thread
 
     def _store_loop(self, stopping: Callable[[], bool]) -> None:
+        self._lane.begin_round()
         try:
             while not self._is_done():
                 try:
@@ -319,7 +334,7 @@ class PublishingLane(Closable):
                     self._error = error
                     return
                 except Exception as error:  # the lane survives every error
-                    logger.warning("the store failed; the lane continues in a moment: %s", error)
+                    store_failed(error)
                     self._rest()
         finally:
             self._leave()
@@ -351,11 +366,18 @@ class PublishingLane(Closable):
         if not self._delivery.ending and (over or self._is_asked_to_stop(stopping)):
             with self._changed:
                 self._delivery.ending = self._impatient = True
-            self._give_up_s = time.monotonic() + (self._delivery.lease_ms + self._reach_ms) / 1000
+            self._renew_patience()
+        elif self._delivery.ending:
+            self._is_asked_to_stop(stopping)  # which shows that this thread moves
         if self._delivery.ending:
             with self._changed:
                 publishes = self._firing and self._gate.is_open
                 self._delivery.end(now_ms + self._reach_ms if publishes else None)
+
+    def _renew_patience(self) -> None:
+        """After the end of its window a lane waits for a lease, and anew when the output has answered."""
+        lasts_ms = self._delivery.lease_span_ms + self._reach_ms
+        self._give_up_s = time.monotonic() + lasts_ms / 1000
 
     def _is_asked_to_stop(self, stopping: Callable[[], bool]) -> bool:
         now_s = time.monotonic()
@@ -376,56 +398,51 @@ class PublishingLane(Closable):
         if not batch:
             return
         now_ms = self._clock.now_ms()
+        self._heard_ms = now_ms
+        self._renew_patience()
         fired = [each for each in batch if each.error is None]
+        current = self._delivery.current
         with self._changed:
-            failed = [each for each in batch if each.error is not None and self._is_in_flight(each)]
-            self._delivery.settle("ack", [each.message.lease for each in fired], now_ms=now_ms)
+            failed = [
+                (each, lease)
+                for each in batch
+                if each.error is not None and (lease := current(each.message.lease)) is not None
+            ]
+            # One that was given back meanwhile is acked too late, which is logged.
+            acked = [current(each.message.lease) or each.message.lease for each in fired]
+            self._delivery.settle("ack", acked, now_ms=now_ms)
             if failed:
                 self._sort_failed(failed, now_ms)
             self._judge(batch, now_ms)
         self._counts["fired"] += len(fired)
         self._report_fired(fired)
 
-    def _is_in_flight(self, handover: Handover) -> bool:
-        lease = handover.message.lease
-        return self._delivery.outstanding.get(lease.id) == lease
-
-    def _sort_failed(self, failed: Sequence[Handover], now_ms: int) -> None:
+    def _sort_failed(self, failed: Sequence[tuple[Handover, Lease]], now_ms: int) -> None:
         lapsed, unavailable, refused = [], [], []
-        for each in failed:
+        for each, lease in failed:
             if each.error is _LAPSED:
-                lapsed.append(each.message.lease)
+                lapsed.append(lease)
             elif isinstance(each.error, OutputUnavailable):
-                unavailable.append(each)
+                unavailable.append(lease)
+                summary.warning(
+                    "output_failed",
+                    "the output failed; message %r is given back: %s",
+                    lease.id,
+                    each.error,
+                )
             else:
-                refused.append(each)
+                refused.append(lease)
+                self._log_refused(each)
         self._delivery.too_late(lapsed, now_ms)
         self._log_lapsed(now_ms)
-        if unavailable:
-            self._delivery.settle(
-                "unreserve", [each.message.lease for each in unavailable], now_ms=now_ms
-            )
-            self._log_unavailable(unavailable)
-        for each in refused:
-            self._log_refused(each)
-        self._delivery.settle("retry", [each.message.lease for each in refused], now_ms=now_ms)
-
-    def _log_unavailable(self, unavailable: Sequence[Handover]) -> None:
-        """At most once a second: a failing output fails for every message."""
-        self._unsaid += len(unavailable)
-        now_s = time.monotonic()
-        if now_s >= self._say_at_s:
-            logger.warning(
-                "the output failed; %d messages are given back: %s",
-                self._unsaid,
-                unavailable[-1].error,
-            )
-            self._unsaid, self._say_at_s = 0, now_s + _SAY_EVERY_S
+        self._delivery.settle("unreserve", unavailable, now_ms=now_ms)
+        self._delivery.settle("retry", refused, now_ms=now_ms)
 
     def _log_refused(self, handover: Handover) -> None:
         message = handover.message
         last = message.message.attempts + 1 >= self._lane.topic.settings.max_attempts
-        logger.warning(
+        summary.warning(
+            "dead_letter" if last else "output_refused",
             "publishing message %r failed; it %s: %s",
             message.lease.id,
             "goes to the dead letters" if last else "is tried again",
@@ -461,7 +478,7 @@ class PublishingLane(Closable):
             logger.exception("the receipts of %d messages failed", len(fired))
 
     def _keep(self) -> None:
-        """Gives back messages, held or in flight, whose leases end soon."""
+        """Gives back held messages whose leases end soon, and those that the output does not answer."""
         now_s = time.monotonic()
         if now_s < self._scan_at_s:
             return
@@ -469,24 +486,39 @@ class PublishingLane(Closable):
         now_ms = self._clock.now_ms()
         with self._changed:
             self._delivery.give_back_waiting(now_ms)
-            overdue = self._delivery.ending_by(now_ms + self._margin_ms)
-            if not overdue:
-                return
+            in_flight = len(self._delivery.outstanding)
+            is_silent = bool(in_flight) and now_ms - self._heard_ms >= self._silence_ms
+            overdue = self._delivery.unanswered_by(now_ms + self._agenda.margin_ms)
             self._delivery.settle("unreserve", overdue, now_ms=now_ms)
-            self._gate.failed(now_ms)
-            self._heed_gate()
-        logger.warning(
-            "the output did not confirm %d messages; they are given back, and may come twice",
-            len(overdue),
-        )
+            if is_silent or overdue:
+                self._heard_ms = now_ms
+                self._gate.failed(now_ms)
+                self._heed_gate()
+        if is_silent:
+            summary.warning(
+                "output_silent",
+                "the output has confirmed nothing for %d ms, and %d messages wait for it",
+                self._silence_ms,
+                in_flight,
+            )
+        if overdue:
+            summary.warning(
+                "output_unanswered",
+                "the output did not confirm message %r; it is given back, and may come twice",
+                overdue[0].id,
+                count=len(overdue),
+            )
 
     def _reserve(self) -> None:
         for leased in self._lane.reserve():
             if leased.taken_from is not None and leased.taken_from != self._delivery.consumer:
                 self._counts["taken_over"] += 1
                 self._suspects[leased.taken_from] += 1
-                logger.warning(
-                    "suspected failure of %s for message %s", leased.taken_from, leased.lease.id
+                summary.warning(
+                    "suspected",
+                    "suspected failure of %s for message %s",
+                    leased.taken_from,
+                    leased.lease.id,
                 )
 
     def _sleep(self) -> None:
@@ -510,7 +542,8 @@ class PublishingLane(Closable):
             in_hand = self._has_in_hand or self._confirmed
             if not in_hand and self._delivery.is_settled:
                 return True
-        return time.monotonic() >= self._give_up_s
+            is_over = time.monotonic() >= self._give_up_s
+            return is_over and not self._delivery.keeps_any(self._clock.now_ms())
 
     def _leave(self) -> None:
         """Ends the storing thread, and with it the firing thread; the remaining messages lapse."""

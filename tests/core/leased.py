@@ -27,7 +27,7 @@ def leased(
         key=key,
         headers=headers,
     )
-    lease = Lease(id=message_id, consumer="c", version=2, until=until)
+    lease = Lease(id=message_id, consumer="c", version=2, until=until, since=2)
     return LeasedMessage(lease=lease, message=message, body=body, redelivered=False)
 
 

@@ -17,6 +17,7 @@ from chronoline.core.delivery import (
     Delivery,
     DeliveryOptions,
     Extend,
+    How,
     Look,
     Reserve,
     Settle,
@@ -33,6 +34,7 @@ from tests.core.leased import ids, leased
 
 NOW = 1_000_000
 LEASE_MS = 10_000
+KEEPS = DeliveryOptions(extends=True)
 REST_MS = 200
 ALL = (BucketRange(0, 8),)
 
@@ -447,8 +449,9 @@ def slow_delivery() -> tuple[Delivery, Extend]:
 
 def test_later_settlements_use_the_extended_lease() -> None:
     work, extend = slow_delivery()
-    work.settle("ack", [extend.lease], now_ms=NOW)  # it ended meanwhile
-    work.extended(extend, 3, NOW + 2 * LEASE_MS)
+    (lease,) = extend.leases
+    work.settle("ack", [lease], now_ms=NOW)  # it ended meanwhile
+    work.extended(extend, [lease.extended(3, NOW + 2 * LEASE_MS)])
     settle = chore(work)
     assert isinstance(settle, Settle)
     assert [lease.version for lease in settle.leases] == [3]
@@ -458,23 +461,134 @@ def test_settlement_waits_for_an_unanswered_extension() -> None:
     work, extend = slow_delivery()
     at = NOW + LEASE_MS // 2
     fail(work, extend, unknown=True, now_ms=at)
-    work.settle("ack", [extend.lease], now_ms=at)
+    (lease,) = extend.leases
+    work.settle("ack", [lease], now_ms=at)
     assert work.next_chore(at, at_once=True) is None
     again = chore(work, at + REST_MS)
     assert again == replace(extend, again=True)
     fail(work, again, unknown=False, now_ms=at + REST_MS)
     again = chore(work, at + 2 * REST_MS)
     assert isinstance(again, Extend)
-    work.extended(again, 3, NOW + 2 * LEASE_MS)
+    work.extended(again, [lease.extended(3, NOW + 2 * LEASE_MS)])
     assert isinstance(chore(work, at + 2 * REST_MS), Settle)
 
 
-def test_lost_lease_is_not_settled() -> None:
-    work, extend = slow_delivery()
-    assert work.lost(extend)
-    assert work.outstanding == {}
-    assert not work.lost(extend)
-    assert work.next_chore(NOW + LEASE_MS) is None
+def test_leases_that_end_soon_are_extended_together() -> None:
+    work = delivery(options=KEEPS)
+    take(work, *range(5))
+    work.deliver(NOW + 4)
+    assert work.next_chore(NOW + LEASE_MS // 2 - 1) is None
+    extend = chore(work, NOW + LEASE_MS // 2)
+    assert isinstance(extend, Extend)
+    assert len(extend.leases) == 5
+    until = NOW + 3 * LEASE_MS // 2
+    assert work.extended(extend, [each.extended(3, until) for each in extend.leases]) == []
+    assert work.next_chore(until - LEASE_MS // 2 - 1) is None
+    assert work.chore_at(NOW) == until - LEASE_MS // 2
+
+
+def test_message_is_not_extended_for_ever() -> None:
+    work = delivery(options=DeliveryOptions(extends=True, most_extensions=2))
+    take(work, 0)
+    work.deliver(NOW)
+    until = NOW + LEASE_MS
+    for _ in range(2):
+        extend = chore(work, until)
+        assert isinstance(extend, Extend)
+        assert work.keeps_any(until - 1)
+        until += LEASE_MS
+        (lease,) = extend.leases
+        assert work.unanswered_by(until) == []
+        work.extended(extend, [lease.extended(lease.version + 1, until)])
+    assert work.next_chore(until) is None
+    assert len(work.unanswered_by(until)) == 1
+    assert not work.keeps_any(until - 1)
+
+
+# Overload
+
+
+def retake(work: Delivery, *before: Lease, now_ms: int, versions: int = 1) -> bool:
+    """The lapsed leases come back by a reservation. True if a message of them is held again."""
+    work.noticed(None)
+    command = reserve(work, now_ms)
+    held = len(work.agenda)
+    messages = []
+    for lease in before:
+        message = leased(lease.id, due=NOW, until=now_ms + LEASE_MS)
+        version = lease.version + versions
+        taken = replace(message.lease, version=version, since=version)
+        messages.append(replace(message, lease=taken, taken_from="c", redelivered=True))
+    work.reserved(command, messages)
+    work.completed(command, next_ts=None, more=False)
+    return len(work.agenda) > held
+
+
+def test_slow_rounds_make_leases_longer_and_the_margin_larger() -> None:
+    work = delivery(agenda=Agenda(margin_ms=10), options=KEEPS)
+    work.took(20)
+    assert (work.lease_span_ms, work.agenda.margin_ms) == (LEASE_MS, 40)
+    work.took(LEASE_MS)
+    assert (work.lease_span_ms, work.agenda.margin_ms) == (6 * LEASE_MS, 2 * LEASE_MS)
+    assert reserve(work).lease_ms == 6 * LEASE_MS
+    work.took(100 * LEASE_MS)
+    assert (work.lease_span_ms, work.agenda.margin_ms) == (12 * LEASE_MS, 4 * LEASE_MS)
+    for _ in range(1_000):
+        work.took(1)
+    assert (work.lease_span_ms, work.agenda.margin_ms) == (LEASE_MS, 10)
+
+
+def test_message_does_not_leave_if_its_ack_would_come_too_late() -> None:
+    work = delivery(options=KEEPS)
+    take(work, 0)
+    work.took(LEASE_MS // 4)
+    assert work.deliver(NOW + LEASE_MS // 2) == []
+    assert [lease.id for lease in work.take_lapsed()] == ["+0"]
+    assert given_back(work, NOW + LEASE_MS // 2) == ["+0"]
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_outstanding_message_goes_on_under_the_lease_that_came_back(is_noticed: bool) -> None:
+    work = delivery(options=KEEPS)
+    take(work, 0)
+    (message,) = work.deliver(NOW)
+    over = NOW + 2 * LEASE_MS
+    if is_noticed:
+        extend = chore(work, over)
+        assert isinstance(extend, Extend)
+        assert work.extended(extend, []) == [message.lease]
+        assert work.next_chore(over) is None
+    assert not retake(work, message.lease, now_ms=over)
+    lease = work.current(message.lease)
+    assert lease is not None
+    assert lease.version == message.lease.version + 1
+    work.settle("ack", [lease], now_ms=over)
+    assert chore(work, over) == Settle(how="ack", leases=(lease,))
+
+
+@pytest.mark.parametrize("versions", [1, 2])
+def test_message_whose_ack_came_too_late_is_acked_when_it_comes_back(versions: int) -> None:
+    work = delivery(options=KEEPS)
+    take(work, 0)
+    (message,) = work.deliver(NOW)
+    work.settle("ack", [message.lease], now_ms=NOW)
+    ack = chore(work)
+    assert isinstance(ack, Settle)
+    work.settled(ack, refused={message.lease.id})
+    over = NOW + 2 * LEASE_MS
+    assert not retake(work, message.lease, now_ms=over, versions=versions)
+    again = chore(work, over)
+    assert isinstance(again, Settle)
+    assert [lease.version for lease in again.leases] == [message.lease.version + versions]
+    work.settled(again)
+    assert retake(work, message.lease, now_ms=over)  # once
+
+
+def test_message_that_others_had_meanwhile_leaves_again() -> None:
+    work = delivery(options=KEEPS)
+    take(work, 0)
+    (message,) = work.deliver(NOW)
+    assert retake(work, message.lease, now_ms=NOW + 2 * LEASE_MS, versions=3)
 
 
 # Pausing and ending
@@ -538,6 +652,9 @@ class _World:
         self.rows = {f"m{number}": self._new_row() for number in range(12)}
         self.credit = credit
         self.is_bounded = options.bounds_outstanding
+        self.extends = options.extends
+        self.in_flight: dict[str, Lease] = {}
+        """Messages that have left, without a result or with a good one: by their first lease."""
         self.work = delivery(
             credit=credit, options=options, agenda=Agenda(capacity=6, max_sleep_ms=300)
         )
@@ -562,10 +679,11 @@ class _World:
         granted = []
         for _, name in sorted(free)[: command.limit]:
             row = self.rows[name]
+            taken_from = "c" if row.session else None
             row.ts = max(row.due, self.now_ms) + command.lease_ms
             row.version += 1
             row.session = command.session
-            granted.append(self._leased(name))
+            granted.append(replace(self._leased(name), taken_from=taken_from))
         return granted
 
     def _leased(self, name: str) -> LeasedMessage:
@@ -578,28 +696,36 @@ class _World:
         row = self.rows.get(lease.id)
         return row is not None and row.version == lease.version and row.ts > self.now_ms
 
-    def change(self, command: Settle) -> None:
+    def change(self, command: Settle) -> set[str]:
+        """Returns the ids of refused changes. A repeated ack of a message that is gone was done before."""
+        refused = set()
         for lease in command.leases:
             known = self.work.outstanding.get(lease.id)
             assert known is None or known.version != lease.version, "it is in somebody's hands"
             if not self.owns(lease):
+                refused.add(lease.id)
                 continue
             if command.how == "ack":
                 del self.rows[lease.id]
             else:
                 row = self.rows[lease.id]
                 row.ts, row.session, row.version = row.due, "", row.version + 1
+        return refused
 
-    def extend(self, command: Extend) -> tuple[int, int] | None:
-        row = self.rows.get(command.lease.id)
-        if row is None:
-            return None
-        if command.again and row.version == command.lease.version + 1 and row.ts > self.now_ms:
-            return row.version, row.ts  # it was done
-        if not self.owns(command.lease):
-            return None
-        row.version, row.ts = row.version + 1, self.now_ms + command.lease_ms
-        return row.version, row.ts
+    def extend(self, command: Extend) -> list[Lease]:
+        """Returns the leases that live on."""
+        kept = []
+        for lease in command.leases:
+            row = self.rows.get(lease.id)
+            if row is None:
+                continue
+            is_next = row.version == lease.version + 1 and row.session == lease.session
+            if not (command.again and is_next and row.ts > self.now_ms):  # else it was done
+                if not self.owns(lease):
+                    continue
+                row.version, row.ts = row.version + 1, self.now_ms + command.lease_ms
+            kept.append(lease.extended(row.version, row.ts))
+        return kept
 
     # The shell
 
@@ -610,15 +736,21 @@ class _World:
             assert message.message.due <= self.now_ms, "early"
             assert message.lease.until > self.now_ms, "its lease is over"
             assert self.owns(message.lease), "it is another's"
+            if self.extends:
+                assert message.lease.id not in self.in_flight, "doubled"
+                self.in_flight[message.lease.id] = message.lease
         work.take_lapsed()
+        if self.dice.random() < 0.2:
+            work.took(self.dice.choice([5, 500, 5_000]))
         self._reserve("done" if healthy else self._fate())
         self._do_chore("done" if healthy else self._fate())
         self._hear_late()
         for lease in list(work.outstanding.values()):
             if self.dice.random() < 0.3:
-                work.settle(
-                    self.dice.choice(["ack", "retry", "unreserve"]), [lease], now_ms=self.now_ms
-                )
+                how: How = self.dice.choice(["ack", "retry", "unreserve"])
+                work.settle(how, [lease], now_ms=self.now_ms)
+                if how != "ack":
+                    self.in_flight.pop(lease.id, None)
         if not healthy:
             self._disturb()
         held = len(work.agenda)
@@ -674,22 +806,20 @@ class _World:
             ]
             self.work.found(command, [each.message for each in named])
         elif isinstance(command, Settle):
-            self.change(command)
+            refused = self.change(command)
             if fate == "done":
-                self.work.settled(command)
+                self.work.settled(command, refused)
             else:
                 self._fail(command, unknown=True)
         else:
             self._extend(command, fate)
 
     def _extend(self, command: Extend, fate: str) -> None:
-        answer = self.extend(command)
+        kept = self.extend(command)
         if fate != "done":
             self._fail(command, unknown=True)
-        elif answer is None:
-            self.work.lost(command)
         else:
-            self.work.extended(command, *answer)
+            self.work.extended(command, kept)
 
     def _disturb(self) -> None:
         work = self.work
@@ -737,6 +867,7 @@ class _World:
         [
             DeliveryOptions(),
             DeliveryOptions(gather_ms=50, most_overdue=3, extends=True),
+            DeliveryOptions(bounds_outstanding=True, extends=True),
             DeliveryOptions(bounds_outstanding=True, rows=2),
         ]
     ),

@@ -7,11 +7,18 @@ from typing import cast
 import pytest
 
 from chronoline.core.topic import Topic
+from chronoline.delivery.lane import summary
 from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 from tests.delivery.inbox import Inbox
 from tests.delivery.stores import Tap
+
+
+@pytest.fixture(autouse=True)
+def _no_earlier_lines() -> None:
+    """The lines of one test do not wait for the next."""
+    summary.flush()
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
+import pytest
+
 from chronoline.core.agenda import Agenda
 from chronoline.core.message import LeasedMessage, NewMessage
 from chronoline.core.topic import Topic
 from chronoline.delivery.firing_lane import Deliver, FiringLane
+from chronoline.delivery.lane import summary
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.stores.contract import Store
 from tests.delivery.stores import PATIENCE_S, Tap
@@ -79,6 +82,12 @@ def create(store: Store, topic: Topic, *ids: str, in_ms: int) -> int:
     messages = [NewMessage(id=each, due=now + in_ms) for each in ids]
     assert all(outcome.done for outcome in store.create(topic.uid, messages, now_ms=now))
     return now + in_ms
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The lines of the lanes, with those that still gather further messages."""
+    summary.flush()
+    return caplog.messages
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

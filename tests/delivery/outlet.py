@@ -12,7 +12,8 @@ from chronoline.delivery.lane_settings import LaneReport, LaneSettings
 from chronoline.delivery.publishing_lane import Confirm, Publish, PublishingLane
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.stores.contract import Store
-from tests.delivery.inbox import now_ms
+from chronoline.testing import ManualClock
+from tests.delivery.inbox import now_ms, wait_until
 from tests.delivery.stores import PATIENCE_S, Tap
 
 MINUTE_MS = 60_000
@@ -72,6 +73,19 @@ def put(store: Store, topic: Topic, *ids: str, clock: Clock) -> None:
     now = clock.now_ms()
     messages = [NewMessage(id=each, due=now) for each in ids]
     assert all(outcome.done for outcome in store.create(topic.uid, messages, now_ms=now))
+
+
+def near_the_end(clock: ManualClock, store: Store, topic: Topic, *ids: str, hold_ms: int) -> None:
+    """Moves the clock to where the leases nearly end, and waits until the lane has changed all of them."""
+    before = store.lookup(topic.uid, ids)
+    end_ms = min(each.ts for each in before.values()) - hold_ms // 10
+    clock.advance(max(0, end_ms - clock.now_ms()))
+
+    def are_changed() -> bool:
+        now = store.lookup(topic.uid, ids)
+        return all(now[each].version > before[each].version for each in ids)
+
+    wait_until(are_changed)
 
 
 class Serving:

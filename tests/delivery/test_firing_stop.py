@@ -29,6 +29,10 @@ from tests.delivery.stores import PATIENCE_S, Tap
 # Starting
 
 
+def lanes_threads() -> set[threading.Thread]:
+    return {each for each in threading.enumerate() if each.name.startswith("chronoline-")}
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"consumer": ""}, {"hold_ms": 5}, {"retry_ms": 0}, {"ranges": [BucketRange(0, 1_000)]}],
@@ -60,11 +64,11 @@ def test_stopped_lane_can_start_again(store: Store, topic: Topic, inbox: Inbox) 
 
 def test_ended_lane_can_start_again(tap: Tap, topic: Topic, inbox: Inbox) -> None:
     ended = times(1, "reserve", TopicNotFound("it is not there yet"))
-    before = set(threading.enumerate())
+    before = lanes_threads()
     tap.fail = ended
     lane = FiringLane(cast(Store, tap), topic, inbox, consumer="c")
     lane.start()
-    wait_until(lambda: set(threading.enumerate()) <= before)
+    wait_until(lambda: lanes_threads() <= before)
     create(tap.store, topic, "a", in_ms=0)
     with lane:
         inbox.wait_for("a")
@@ -171,17 +175,17 @@ def test_stop_ends_without_the_store(tap: Tap, topic: Topic, inbox: Inbox) -> No
         if name != "reserve" or inbox.counts():
             raise StoreUnavailable("the store is gone")
 
-    before = set(threading.enumerate())
+    before = lanes_threads()
     create(tap.store, topic, "a", in_ms=0)
     tap.fail = gone
     with firing(tap, topic, inbox, agenda=Agenda(reserve_ahead_ms=60_000), hold_ms=100):
         inbox.wait_for("a")
-    assert set(threading.enumerate()) <= before
+    assert lanes_threads() <= before
     assert remaining(tap.store, topic) == 1
 
 
 def test_a_delivery_may_stop_its_lane(store: Store, topic: Topic, inbox: Inbox) -> None:
-    before = set(threading.enumerate())
+    before = lanes_threads()
     stopped = threading.Event()
 
     def stop(message: LeasedMessage) -> None:
@@ -195,7 +199,7 @@ def test_a_delivery_may_stop_its_lane(store: Store, topic: Topic, inbox: Inbox) 
     create(store, topic, "held", in_ms=50_000)
     with lane:
         assert stopped.wait(PATIENCE_S)
-        wait_until(lambda: set(threading.enumerate()) <= before)
+        wait_until(lambda: lanes_threads() <= before)
         assert remaining(store, topic) == waiting(store, topic) == 1
     assert inbox.counts() == {"last": 1}
 
@@ -211,7 +215,7 @@ def test_stopping_twice_or_before_the_start_is_fine(
 
 
 def test_a_stopped_lane_leaves_no_threads(store: Store, topic: Topic, inbox: Inbox) -> None:
-    before = set(threading.enumerate())
+    before = lanes_threads()
     with firing(store, topic, inbox):
-        assert len(set(threading.enumerate()) - before) == 2
-    assert set(threading.enumerate()) <= before
+        assert len(lanes_threads() - before) == 2
+    assert lanes_threads() <= before

@@ -14,13 +14,12 @@ from chronoline.delivery.publishing_lane import Confirm, Handover
 from chronoline.stores.contract import Store
 from chronoline.testing import ManualClock
 from tests.core.leased import leased
-from tests.delivery.inbox import create, now_ms, remaining, wait_until
-from tests.delivery.outlet import MINUTE_MS, Outlet, Serving, lane_of, publishing, put
+from tests.delivery.inbox import create, now_ms, remaining, said, wait_until
+from tests.delivery.outlet import MINUTE_MS, Outlet, Serving, lane_of, near_the_end, publishing, put
 from tests.delivery.stores import PATIENCE_S, Tap
 
 GONE = OutputUnavailable("the broker is gone")
 HOLD_MS = 2_000
-MARGIN_MS = HOLD_MS // 10
 
 
 @pytest.fixture
@@ -106,19 +105,19 @@ def test_blocked_output_stops_only_its_own_lane(
         clock.advance(HOLD_MS // 4)
         put(store, topic, "behind", clock=clock)
         window.wait_for_a_round()
-        clock.advance(HOLD_MS - MARGIN_MS - HOLD_MS // 4)
+        near_the_end(clock, store, topic, "stuck", hold_ms=HOLD_MS)
         with publishing(store, topic, other, consumer="other/1", clock=clock):
-            other.wait_for("stuck", "behind")
-            wait_until(lambda: remaining(store, topic) == 0)
+            other.wait_for("behind")
+            wait_until(lambda: remaining(store, topic) == 1)
         go_on.set()
         outlet.wait_for("stuck")
-        assert window.stop() == LaneReport(fired=1, given_back=1)
-    assert other.counts() == {"stuck": 1, "behind": 1}
+        assert window.stop() == LaneReport(fired=1)
+    assert other.counts() == {"behind": 1}
     assert outlet.counts() == {"stuck": 1}
     assert {each.message.attempts for each in other.messages} == {0}
 
 
-def test_messages_behind_a_blocked_one_are_not_published(
+def test_messages_behind_a_blocked_one_keep_their_leases(
     store: Store, topic: Topic, chronoline_clock: ManualClock
 ) -> None:
     clock = chronoline_clock
@@ -135,8 +134,37 @@ def test_messages_behind_a_blocked_one_are_not_published(
     put(store, topic, *ids, clock=clock)
     with publishing(store, topic, block_once, hold_ms=HOLD_MS, clock=clock) as window:
         assert begun.wait(PATIENCE_S)
-        clock.advance(HOLD_MS - MARGIN_MS)
-        wait_until(lambda: is_free(store, topic, *ids))
+        for _ in range(3):
+            near_the_end(clock, store, topic, *ids, hold_ms=HOLD_MS)
+        go_on.set()
+        wait_until(lambda: remaining(store, topic) == 0)
+        assert window.stop() == LaneReport(fired=20)
+    assert outlet.counts() == dict.fromkeys(ids, 1)
+    assert {each.redelivered for each in outlet.messages} == {False}
+
+
+def test_messages_behind_a_blocked_one_are_not_published_without_a_lease(
+    store: Store, topic: Topic, chronoline_clock: ManualClock
+) -> None:
+    clock = chronoline_clock
+    outlet = Outlet(clock)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def block_once(message: LeasedMessage, confirm: Confirm) -> None:
+        if not begun.is_set():
+            begun.set()
+            assert go_on.wait(PATIENCE_S)
+        outlet(message, confirm)
+
+    ids = [f"m{number}" for number in range(20)]
+    put(store, topic, *ids, clock=clock)
+    with publishing(
+        store, topic, block_once, hold_ms=HOLD_MS, patience_ms=1, clock=clock
+    ) as window:
+        assert begun.wait(PATIENCE_S)
+        for _ in ("extended", "given back"):
+            near_the_end(clock, store, topic, *ids, hold_ms=HOLD_MS)
+        assert is_free(store, topic, *ids)
         go_on.set()
         wait_until(lambda: remaining(store, topic) == 0)
         assert window.stop() == LaneReport(fired=21, given_back=20)
@@ -217,18 +245,19 @@ def test_an_output_that_never_answers_costs_no_attempt(
     clock = chronoline_clock
     outlet = Outlet(clock, patient=True)
     put(store, topic, "a", clock=clock)
-    with publishing(store, topic, outlet, hold_ms=HOLD_MS, clock=clock) as window:
+    with publishing(store, topic, outlet, hold_ms=HOLD_MS, patience_ms=1, clock=clock) as window:
         outlet.wait_for("a")
-        clock.advance(HOLD_MS - MARGIN_MS)
-        wait_until(lambda: is_free(store, topic, "a"))
+        for _ in ("extended", "given back"):
+            near_the_end(clock, store, topic, "a", hold_ms=HOLD_MS)
+        assert is_free(store, topic, "a")
         clock.advance(DEFAULT_SHUT_MS)
         outlet.wait_for_number(2)
         outlet.confirm()  # of both: the first one comes too late
         wait_until(lambda: remaining(store, topic) == 0)
         assert window.stop() == LaneReport(fired=2, given_back=1)
     assert {each.message.attempts for each in outlet.messages} == {0}
-    assert any("did not confirm 1 messages" in each for each in caplog.messages)
-    assert any("the ack of message 'a' came too late" in each for each in caplog.messages)
+    assert any("did not confirm message 'a'" in each for each in said(caplog))
+    assert any("the ack of message 'a' came too late" in each for each in said(caplog))
 
 
 def test_an_error_that_comes_too_late_changes_nothing(
@@ -239,10 +268,11 @@ def test_an_error_that_comes_too_late_changes_nothing(
     answers = iter([ValueError("too late"), None])
     outlet.answer = lambda _: next(answers)
     put(store, topic, "a", clock=clock)
-    with publishing(store, topic, outlet, hold_ms=HOLD_MS, clock=clock) as window:
+    with publishing(store, topic, outlet, hold_ms=HOLD_MS, patience_ms=1, clock=clock) as window:
         outlet.wait_for("a")
-        clock.advance(HOLD_MS - MARGIN_MS)
-        wait_until(lambda: is_free(store, topic, "a"))
+        for _ in ("extended", "given back"):
+            near_the_end(clock, store, topic, "a", hold_ms=HOLD_MS)
+        assert is_free(store, topic, "a")
         clock.advance(DEFAULT_SHUT_MS)
         outlet.wait_for_number(2)
         outlet.confirm()
