@@ -95,7 +95,7 @@ def _left_ms(
     return min([until_ms, *ends_ms]) - at_ms - most_ms
 
 
-def _lives_at(history: History, message: Message, delivery: Delivery, at_ms: float) -> bool:
+def lives_at(history: History, message: Message, delivery: Delivery, at_ms: float) -> bool:
     """Whether a lease is live at a moment, and its holder has not given it up."""
     until_ms = delivery.view(at_ms).until_ms
     left_ms = _left_ms(history, message, delivery, at_ms, until_ms)
@@ -147,7 +147,7 @@ def _overlaps(history: History, message: Message) -> Found:
         older, newer = (one, two) if one.version < two.version else (two, one)
         if older.at_ms > newer.at_ms:
             yield from _older_after_newer(history, message, older, newer)
-        elif _lives_at(history, message, older, newer.at_ms):
+        elif lives_at(history, message, older, newer.at_ms):
             yield from _two_holders(history, message, older, newer)
 
 
@@ -251,7 +251,7 @@ def _owners(history: History, message: Message) -> Found:
                 other.version > delivery.version and other.at_ms < call.ended_ms
                 for other in message.deliveries
             )
-            if not superseded and _lives_at(history, message, delivery, call.ended_ms):
+            if not superseded and lives_at(history, message, delivery, call.ended_ms):
                 yield OWNER_BROKE_LEASE, f"{call}, while {delivery}"
     for delivery in message.deliveries:
         for call in delivery.calls:
