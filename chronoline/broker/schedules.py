@@ -25,7 +25,7 @@ from chronoline.core.schedule import (
     Schedule,
     Times,
     changes_from,
-    check_schedule,
+    check_new_schedule,
     check_schedule_name,
     created_ahead,
 )
@@ -73,7 +73,7 @@ class Schedules:
         A schedule that says the same is answered as it is. Raises `InvalidInput`, also for one that never
         fires, `TopicNotFound`, `ScheduleExists` and `TooManySchedules`. With `dry_run` nothing is written.
         """
-        check_schedule(given)
+        check_new_schedule(given)
         if dry_run:
             audit.note(dry_run=True)
         topic = await self._topics.get(given.topic_uid)

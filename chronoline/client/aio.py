@@ -56,7 +56,7 @@ from chronoline.core.limits import id_problem, name_problem
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After, SavedMessage
 from chronoline.core.outcome import raise_for_refused
 from chronoline.core.permissions import Operation
-from chronoline.core.schedule import CatchUpRule, check_schedule, check_schedule_name
+from chronoline.core.schedule import CatchUpRule, check_new_schedule, check_schedule_name
 from chronoline.core.schedule import Schedule as CoreSchedule
 from chronoline.runtime.bounded_cache import BoundedCache
 from chronoline.runtime.tasks import TaskSet
@@ -518,7 +518,7 @@ class AsyncClient:
             key=key,
             headers=pairs,
         )
-        check_schedule(given)
+        check_new_schedule(given)
 
         def asked(uid: int) -> pb.PutScheduleRequest:
             schedule = schedule_to_wire(replace(given, topic_uid=uid))

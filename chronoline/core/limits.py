@@ -51,6 +51,19 @@ def id_problem(value: object) -> str | None:
     return name_problem("id", value, MAX_ID_BYTES)
 
 
+def new_name_problem(what: str, value: object, most_bytes: int = MAX_NAME_BYTES) -> str | None:
+    """The problem of a name that is given now, and becomes a segment of URLs.
+
+    Clients and proxies resolve `.` and `..` in paths, however they are encoded: to delete `messages/..` would
+    delete the topic. Stores of earlier releases can have such names, which stay usable.
+    """
+    if value in (".", ".."):
+        return (
+            f"{what} cannot be {value!r}: in the path of a URL it would be resolved to another name"
+        )
+    return name_problem(what, value, most_bytes)
+
+
 MAX_SESSION_BYTES = 400
 
 
@@ -104,7 +117,7 @@ def reason_problem(value: object) -> str | None:
 def message_problem(message: NewMessage, largest_body_bytes: int) -> str | None:
     """The problem of a message that is to be created."""
     return (
-        id_problem(message.id)
+        new_name_problem("id", message.id, MAX_ID_BYTES)
         or time_problem("due", message.due)
         or name_problem("producer group", message.producer_group)
         or bytes_problem("body", message.body, largest_body_bytes)

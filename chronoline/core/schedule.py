@@ -19,6 +19,7 @@ from chronoline.core.limits import (
     MAX_TIME_MS,
     message_problem,
     name_problem,
+    new_name_problem,
     time_problem,
 )
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header, NewMessage, content_bytes
@@ -154,6 +155,13 @@ def check_schedule(schedule: Schedule) -> None:
         )
     problem = problem or message_problem(occurrence(schedule, 0, 0), MAX_CONTENT_BYTES)
     if problem:
+        raise InvalidInput(problem)
+
+
+def check_new_schedule(schedule: Schedule) -> None:
+    """Like `check_schedule`, for one that is made now."""
+    check_schedule(schedule)
+    if problem := new_name_problem("schedule name", schedule.name):
         raise InvalidInput(problem)
 
 

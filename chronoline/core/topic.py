@@ -12,6 +12,7 @@ from chronoline.core.limits import (
     MAX_TIME_MS,
     MIN_LEASE_MS,
     name_problem,
+    new_name_problem,
     reason_problem,
 )
 from chronoline.core.ranges import BucketRange
@@ -165,8 +166,8 @@ class Topic:
 
 
 def check_topic_name(name: str) -> None:
-    """Raises `InvalidInput` unless this can name a topic."""
-    problem = name_problem("topic name", name)
+    """Raises `InvalidInput` unless this can name a new topic."""
+    problem = new_name_problem("topic name", name)
     if problem is None and any(not c.isprintable() for c in name):
         problem = "topic name contains a character that cannot be printed"
     if problem:

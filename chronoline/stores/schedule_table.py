@@ -12,7 +12,7 @@ from chronoline.core.ids import UID_ENTROPY_BYTES, bucket_of, make_topic_uid
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Refusal
 from chronoline.core.permissions import Operation
-from chronoline.core.schedule import Schedule, check_schedule, occurrence_id
+from chronoline.core.schedule import Schedule, check_new_schedule, check_schedule, occurrence_id
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
 from chronoline.stores.checks import check_batch, check_time
@@ -46,7 +46,8 @@ class ScheduleTable:
         self, schedule: Schedule, instead_of: Schedule | None, cancel: Sequence[int], now_ms: int
     ) -> Schedule | None:
         check_batch(cancel, now_ms)
-        check_schedule(schedule)
+        check = check_new_schedule if instead_of is None else check_schedule
+        check(schedule)
         if schedule.next_ms is not None:
             check_time("next_ms", schedule.next_ms)
         if instead_of is None:

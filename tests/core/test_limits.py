@@ -102,6 +102,8 @@ def test_messages_that_are_allowed(fields: dict[str, Any]) -> None:
     ("fields", "problem"),
     [
         ({"id": ""}, "id is empty"),
+        ({"id": "."}, "id cannot be '.'"),
+        ({"id": ".."}, "id cannot be '..'"),
         ({"due": -1}, "due -1 is not between"),
         ({"due": MAX_TIME_MS + 1}, "is not between 1970 and the year 9999"),
         ({"producer_group": ""}, "producer group is empty"),

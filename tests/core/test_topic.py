@@ -78,7 +78,7 @@ def test_names_of_topics(name: str) -> None:
     check_topic_name(name)
 
 
-@pytest.mark.parametrize("name", ["", "x" * 256, "a\nb", "a\0b", "\x1b[1m", "\ud800"])
+@pytest.mark.parametrize("name", ["", "x" * 256, "a\nb", "a\0b", "\x1b[1m", "\ud800", ".", ".."])
 def test_names_that_no_topic_may_have(name: str) -> None:
     with pytest.raises(InvalidInput, match="topic name"):
         check_topic_name(name)

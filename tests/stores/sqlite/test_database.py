@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from urllib.parse import quote
 import pytest
 
 from chronoline.core.errors import (
+    InvalidInput,
     SchemaTooNew,
     StoreBusy,
     StoreError,
@@ -30,13 +32,14 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 from chronoline.core.limits import TURN_BOUND_MS
-from chronoline.core.topic import Topic
+from chronoline.core.schedule import Recurrence, Schedule
+from chronoline.core.topic import Topic, TopicSettings
 from chronoline.databases import sqlite
 from chronoline.runtime.child_process import LineProcess
 from chronoline.stores.contract import NOTICE_HORIZON_MS, Notice
 from chronoline.stores.factory import open_store
 from chronoline.stores.sqlite import SqliteStore
-from tests.stores.line import NOW, OWNERS, new, words
+from tests.stores.line import NOW, OWNERS, Line, new, words
 from tests.stores.sqlite.flush import BrokenDisk
 
 ROOT = Path(__file__).parents[3]
@@ -516,3 +519,34 @@ def test_interrupt_after_begin_leaves_no_transaction_open(
             store.create_topic("a", now_ms=NOW)
         assert store.create_topic("b", now_ms=NOW).name == "b"
         assert [each.name for each in store.list_topics()] == ["b"]
+
+
+def test_names_of_earlier_releases_stay_usable(path: str) -> None:
+    """`.` and `..` are refused for new topics, messages and schedules."""
+    with SqliteStore(path) as store:
+        uid = store.create_topic("t", TopicSettings(buckets=1), now_ms=NOW).uid
+        store.create(uid, [new("a"), new("b")], now_ms=NOW)
+        often = Recurrence(every_ms=60_000)
+        store.put_schedule(Schedule(name="s", topic_uid=uid, recurrence=often), now_ms=NOW)
+    with closing(sqlite3.connect(path)) as file:
+        for change in (
+            "UPDATE topics SET name = '..'",
+            "UPDATE messages SET id = '.' WHERE id = 'a'",
+            "UPDATE messages SET id = '..' WHERE id = 'b'",
+            "UPDATE schedules SET name = '..'",
+        ):
+            file.execute(change)
+        file.commit()
+    with SqliteStore(path) as store:
+        topic = store.find_topic("..")
+        assert topic is not None
+        line = Line(store, topic)
+        assert line.cancel(".") == ["done"]
+        assert line.ack(line.take()) == ["done"]
+        assert line.create(new(".")) == ["invalid"]
+        (found,) = store.list_schedules(limit=10)
+        paused = replace(found, paused=True)
+        assert store.put_schedule(paused, instead_of=found, now_ms=NOW) is not None
+        with pytest.raises(InvalidInput, match="schedule name cannot be"):
+            store.put_schedule(Schedule(name=".", topic_uid=uid, recurrence=often), now_ms=NOW)
+        assert store.delete_topic(topic.uid, now_ms=NOW)
