@@ -15,6 +15,7 @@ from chronoline.broker.occurrences import Occurrences
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.topics import Topics
 from chronoline.core.errors import (
+    ChronolineError,
     InvalidInput,
     ScheduleExists,
     ScheduleNotFound,
@@ -76,6 +77,8 @@ class Schedules:
         check_new_schedule(given)
         if dry_run:
             audit.note(dry_run=True)
+        else:
+            self._check_able(given.name)
         topic = await self._topics.get(given.topic_uid)
         check(given, topic.name)
         if len(given.body or b"") > topic.settings.largest_body_bytes:
@@ -117,7 +120,16 @@ class Schedules:
         """Goes on with the first occurrence from now; those of the pause are left out."""
         return await self._set_paused(name, check, paused=False)
 
+    def _check_able(self, name: str) -> None:
+        """Raises the reason for which this broker can change no schedules now. It is an act nevertheless."""
+        try:
+            self._topics.check_able()
+        except ChronolineError:
+            audit.note(schedule=name)
+            raise
+
     async def _set_paused(self, name: str, check: Check, *, paused: bool) -> Schedule:
+        self._check_able(name)
         for _ in range(_TRIES):
             before = await self.find(name)
             check(before, (await self._topics.get(before.topic_uid)).name)
@@ -136,6 +148,7 @@ class Schedules:
     async def delete(self, name: str, check: Check) -> bool:
         """Deletes a schedule, and takes back what was created ahead. False if there is none."""
         check_schedule_name(name)
+        self._check_able(name)
         for _ in range(_TRIES):
             before = await self._find(name)
             if before is None:

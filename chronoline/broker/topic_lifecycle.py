@@ -65,6 +65,7 @@ from chronoline.stores.contract import Store
 logger = logging.getLogger(__name__)
 
 _BACKOFF = Backoff(first=0.05, longest=1.0, spread=0.5)
+_ABLE_AGAIN_MS = 5_000
 _AT_ONCE = 8
 """The most names that are worked on at a time."""
 _ERASE_ROWS = 5_000
@@ -146,6 +147,19 @@ class TopicLifecycle(AsyncService):
 
     # For the broker's topics
 
+    def check_able(self) -> None:
+        """Raises the reason for which this broker can change nothing in the store, without a question to it.
+
+        It names a longer time to try again than other refusals: each administrative act has a line in the
+        audit trail, and those who wait for one want to hear the reason.
+        """
+        try:
+            self._clock.now_ms()
+            self._access.check_changes()
+        except (BrokerUnavailable, StoreUnavailable) as error:
+            error.retry_after_ms = _ABLE_AGAIN_MS
+            raise
+
     def check(self, name: str, topic: Topic | None) -> None:
         """Whether clients may use this topic of the store, or the name that it does not have.
 
@@ -225,11 +239,11 @@ class TopicLifecycle(AsyncService):
     @asynccontextmanager
     async def _request(self, name: str) -> AsyncIterator[None]:
         """A client's request about a name: one at a time, with errors that have a code."""
-        # Both raise before anything is registered: the clock is not trusted, or the store out of reach.
-        self._clock.now_ms()
-        self._access.check_changes()
+        self.check_able()  # before anything is registered
         if self._session() is None:
-            raise CoordinationUnavailable(_NO_PART)
+            error = CoordinationUnavailable(_NO_PART)
+            error.retry_after_ms = _ABLE_AGAIN_MS
+            raise error
         try:
             async with self._lock(name):
                 yield

@@ -62,6 +62,10 @@ class Topics:
         self.target_changed = Alarm()
         """Rings when a topic with a target was created here, or changed."""
 
+    def check_able(self) -> None:
+        """Raises the reason for which this broker can change no topics and schedules now; at once."""
+        self._lifecycle.check_able()
+
     async def get(self, uid: int) -> Topic:
         """Raises `TopicNotFound`, `TopicNotReady`. The result can be a topic that was deleted meanwhile."""
         topic = self._known.get(uid)
@@ -118,6 +122,7 @@ class Topics:
         self, uid: int, changes: Callable[[TopicSettings], TopicSettings], *, revision: int | None
     ) -> Topic:
         """Changes settings: `changes` gets those of now. Raises `InvalidInput`, `TopicChanged`."""
+        self.check_able()
         for tries_left in reversed(range(_CHANGE_TRIES)):
             before = await self._access.call("topic", lambda store: store.get_topic(uid))
             settings = changes(before.settings)
@@ -152,6 +157,7 @@ class Topics:
     async def _changed(
         self, command: str, uid: int, change: Callable[[Store, int], Topic]
     ) -> Topic:
+        self.check_able()
         name = (await self.get(uid)).name
         now_ms = self._access.clock.now_ms()
         with self._metrics.command(command, name, family="topic_commands"):
@@ -185,6 +191,7 @@ class Topics:
 
     async def delete(self, uid: int) -> bool:
         """False if it was deleted already. Raises `TopicNotFound`."""
+        self.check_able()
         topic = await self.get(uid)
         with self._metrics.command("delete", topic.name, family="topic_commands"):
             deleted = await self._lifecycle.delete(topic)

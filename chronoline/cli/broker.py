@@ -30,6 +30,7 @@ ADDRESS_VARIABLE = "CHRONOLINE_ADDRESS"
 _PANEL = "The broker"
 _EXAMPLE = "127.0.0.1:7400"
 _PATIENCE_S = 30.0
+_SHORT_S = 5.0
 
 Address = Annotated[
     str | None,
@@ -57,7 +58,13 @@ class Broker:
     tls: bool | Path | ClientTls
     insecure: bool = False
 
-    def client(self, *, group: str = DEFAULT_PRODUCER_GROUP) -> Client:
+    def administration(self) -> Client:
+        """A client for topics and schedules: someone waits, and hears soon why it is not done."""
+        return self.client(timeout_s=_SHORT_S)
+
+    def client(
+        self, *, group: str = DEFAULT_PRODUCER_GROUP, timeout_s: float = _PATIENCE_S
+    ) -> Client:
         from chronoline.client.sync import Client  # noqa: PLC0415 - see above
 
         return Client(
@@ -66,6 +73,7 @@ class Broker:
             tls=self.tls,
             insecure=self.insecure,
             producer_group=group,
+            timeout=timeout_s,
         )
 
     def async_client(self, *, group: str = DEFAULT_PRODUCER_GROUP, rack: str = "") -> AsyncClient:

@@ -160,7 +160,7 @@ def list_schedules(
     chronoline schedule list
     chronoline schedule list --topic reminders
     """
-    with broker.client() as client:
+    with broker.administration() as client:
         found = _all_schedules(client, topic)
     if as_json:
         print(json.dumps([schedule_json(each) for each in found], indent=2))
@@ -194,7 +194,7 @@ def show(broker: Broker, name: Name, as_json: AsJson = False) -> None:
 
     chronoline schedule show report
     """
-    with broker.client() as client:
+    with broker.administration() as client:
         found = client.schedule(name, times=_TIMES)
     if as_json:
         print(json.dumps(schedule_json(found), indent=2))
@@ -231,7 +231,7 @@ def next_times(
     chronoline schedule next report
     chronoline schedule next report -n 100
     """
-    with broker.client() as client:
+    with broker.administration() as client:
         found = client.schedule(name, times=count)
     if as_json:
         print(json.dumps(_times_json(found), indent=2))
@@ -249,7 +249,7 @@ def pause(broker: Broker, name: Name) -> None:
     Occurrences created ahead are cancelled, except those that fall due
     within a second and those that a consumer has.
     """
-    with broker.client() as client:
+    with broker.administration() as client:
         client.pause_schedule(name)
     print(f"paused {name!r}: `chronoline schedule resume {name}` goes on")
 
@@ -261,7 +261,7 @@ def resume(broker: Broker, name: Name) -> None:
 
     chronoline schedule resume report
     """
-    with broker.client() as client:
+    with broker.administration() as client:
         found = client.resume_schedule(name)
     print(f"resumed {name!r}; next {_next(found)}")
 
@@ -273,7 +273,7 @@ def delete(broker: Broker, name: Name, yes: Yes = False) -> None:
 
     chronoline schedule delete report
     """
-    with broker.client() as client:
+    with broker.administration() as client:
         found = client.schedule(name)
         confirm(f"Delete schedule {name!r} of topic {found.topic!r}?", yes=yes)
         client.delete_schedule(name)

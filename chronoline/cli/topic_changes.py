@@ -41,7 +41,7 @@ def pause(
     of a topic is not called, and a pipe does not fire it. The pause is kept in
     the store: it survives restarts, and holds at every broker.
     """
-    with broker.client() as client:
+    with broker.administration() as client:
         paused = client.pause_topic(name, reason=reason)
     assert paused.pause is not None
     print(
@@ -57,7 +57,7 @@ def resume(broker: Broker, name: Name) -> None:
 
     chronoline topic resume reminders
     """
-    with broker.client() as client:
+    with broker.administration() as client:
         before = client.topic(name)
         client.resume_topic(name)
     print(f"topic {name!r} is " + ("resumed" if before.pause else "not paused"))
@@ -178,7 +178,7 @@ def set_settings(  # noqa: PLR0913 - the options of a command
         given["largest_body_bytes"] = parse_size_bytes(largest_body, "--largest-body")
     if not given:
         raise InvalidInput("name a setting to change, such as --dedupe 1h")
-    with broker.client() as client:
+    with broker.administration() as client:
         before = client.topic(name)
         after = client.change_topic(name, revision=revision, **given)
     for line in _changes(before, after):

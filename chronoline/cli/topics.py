@@ -144,7 +144,7 @@ def create(  # noqa: PLR0913 - the options of a command
         group_waiting=group_waiting,
         group_creates_per_s=group_creates_per_s,
     )
-    with broker.client() as client:
+    with broker.administration() as client:
         topic = client.create_topic(name, settings, if_missing=if_missing)
     wanted, found = asdict(settings.in_ms()), asdict(topic.settings.in_ms())
     other = [name for name in wanted if wanted[name] != found[name]]
@@ -162,7 +162,7 @@ def list_topics(broker: Broker, as_json: AsJson = False) -> None:
 
     chronoline topic list
     """
-    with broker.client() as client:
+    with broker.administration() as client:
         found = [(topic, _count_if_allowed(client, topic.name)) for topic in client.topics()]
     if as_json:
         print(json.dumps([topic_json(*each) for each in found], indent=2))
@@ -179,7 +179,7 @@ def show(broker: Broker, name: Name, as_json: AsJson = False) -> None:
 
     chronoline topic show reminders
     """
-    with broker.client() as client:
+    with broker.administration() as client:
         topic = client.topic(name)
         count = _count_if_allowed(client, name)
         cluster = None if count is None else client.cluster()
@@ -212,7 +212,7 @@ def delete(broker: Broker, name: Name, yes: Yes = False) -> None:
 
     chronoline topic delete reminders
     """
-    with broker.client() as client:
+    with broker.administration() as client:
         count = client.count(name).total
         what = f"topic {name!r} with {count_of(count, 'message')}"
         confirm(f"Delete {what} for good?", yes=yes)

@@ -19,16 +19,17 @@ import psycopg
 from psycopg import pq
 
 from chronoline.core.errors import StoreUnavailable
-from chronoline.databases.postgres import Connection, PostgresDatabase
+from chronoline.databases.postgres import MARK, Connection, PostgresDatabase
 
 _READ = b"SELECT 1"
-_WRITE = b"""
+_WRITE = f"""
 SELECT pg_catalog.set_config(
     'synchronous_commit',
     pg_catalog.replace(pg_catalog.current_setting('synchronous_commit'), 'off', 'on'),
     true
-), pg_catalog.pg_logical_emit_message(true, 'chronoline', ''::pg_catalog.text)
-"""
+);
+{MARK}
+""".encode()
 _CONNECT_S = 2.0
 """The shortest that libpq takes."""
 _NOT_THERE = ("42883", "42501", "0A000")

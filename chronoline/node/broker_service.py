@@ -341,7 +341,8 @@ class BrokerService(AsyncService):
         assert self.parts is not None
         while True:
             await asyncio.sleep(self._upkeep_every_s)
-            if self.parts.gate.closure(Work.PURGE) is not None or not self._pace.is_due:
+            gate = self.parts.gate
+            if gate.closure(Work.PURGE) or gate.store_problem or not self._pace.is_due:
                 continue
             try:
                 await self._purge()
