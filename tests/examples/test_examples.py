@@ -141,7 +141,11 @@ def test_statements_of_the_library_guide(postgres_url: str) -> None:
         topic = store.create_topic("reminders", now_ms=now_ms)
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             connection.execute("CREATE ROLE app")
-            for block in blocks_of("library.md", "sql"):
+            # tests/stores/postgres/test_rights.py plays those that make schemas.
+            blocks = [
+                block for block in blocks_of("library.md", "sql") if "CREATE SCHEMA" not in block
+            ]
+            for block in blocks:
                 statement = block.replace("due_ms", str(now_ms + 1)).replace("now_ms", str(now_ms))
                 connection.execute(statement.encode())
                 connection.execute("SET ROLE app")  # the second one has the rights of the first
