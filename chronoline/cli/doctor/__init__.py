@@ -98,9 +98,9 @@ def doctor(  # noqa: PLR0913 - the options of a command
     Without options it looks at the node that `chronoline up` would run here,
     with the same file and environment: its settings, clock, disk, store,
     etcd, certificates, tokens and addresses. Where only the client is
-    installed it asks the broker that CHRONOLINE_ADDRESS names. With --pipe it looks at a pipe:
-    store, topics, Kafka, Java, Spark. With --address it asks a running
-    broker. Nothing is changed: no tables are made or migrated.
+    installed it asks the broker that CHRONOLINE_ADDRESS names. With --pipe it
+    looks at a pipe: store, topics, Kafka, Java, Spark. With --address it asks
+    a running broker. Nothing is changed: no tables are made or migrated.
 
     If there is a problem, the exit code is 1; warnings leave it at 0.
     """
