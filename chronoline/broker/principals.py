@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chronoline.broker.schedules import ShownSchedule, not_found
+from chronoline.core.callback_url import shown_url
 from chronoline.core.errors import Forbidden, TopicNotFound
 from chronoline.core.limits import MAX_NAME_BYTES
 from chronoline.core.message import DeadLetter, Message
@@ -98,6 +99,15 @@ def _right(kind: RightKind, topic: str | None, name: str | None) -> str:
     parts = [kind.value] if topic is None and name is None else [kind.value, topic or "…"]
     whole = parts if name is None else [*parts, name]
     return ":".join(each[:MAX_NAME_BYTES] for each in whole)
+
+
+def visible_topic(principal: Principal, topic: Topic) -> Topic:
+    """A topic as a principal may see it: only administrators see secrets in the URL of its target."""
+    target = topic.settings.target
+    # A look is no administrative act, so its right is asked for without `may`.
+    if target is None or principal.rights.allows(RightKind.ADMINISTER, topic.name):
+        return topic
+    return replace(topic, settings=replace(topic.settings, target=shown_url(target)))
 
 
 # Messages of a topic

@@ -15,7 +15,7 @@ from yarl import URL
 
 from chronoline.callbacks.address_guard import AddressGuard, not_allowed
 from chronoline.callbacks.resolver import Lookups
-from chronoline.core.callback_url import CallbackUrl, parse_callback_url
+from chronoline.core.callback_url import CallbackUrl, parse_callback_url, shown_url
 from chronoline.core.errors import InvalidInput
 from chronoline.runtime.descriptors import SHORTAGES, shortage_of
 from chronoline.runtime.log_summary import LogSummary
@@ -185,7 +185,7 @@ class Caller(AsyncService):
         about: Attributes = {
             "messaging.message.id": origin.id,
             "http.request.method": "POST",
-            "url.full": uri,
+            "url.full": shown_url(uri),
             "http.request.resend_count": attempt,
         }
         with span_of(TraceStep.CALL, origin.name, lambda: about, parent=origin.context) as span:
@@ -221,7 +221,9 @@ class Caller(AsyncService):
                 may_begin=may_begin,
             )
         except InvalidInput as error:
-            return Answer(Verdict.failed, f"{uri!r:.200} cannot be called: the URL {error}")
+            return Answer(
+                Verdict.failed, f"{shown_url(uri)!r:.200} cannot be called: the URL {error}"
+            )
         except Exception as error:  # one call must not end the loop that makes the others
             if not self._runs:
                 return Answer(Verdict.no_turn, "the node stops")
@@ -230,9 +232,10 @@ class Caller(AsyncService):
     @staticmethod
     def failure(error: Exception, uri: str) -> Answer:
         """The answer of a call that raised an error; logs it."""
-        words = f"{type(error).__name__}: {error}"[:_MOST_WORDS]
-        logger.debug("the call to %s failed", uri, exc_info=error)
-        _summary.log(logging.ERROR, "call_failed", "the call to %s failed: %s", uri, words)
+        shown = shown_url(uri)
+        words = f"{type(error).__name__}: {error}".replace(uri, shown)[:_MOST_WORDS]
+        logger.debug("the call to %s failed", shown, exc_info=error)
+        _summary.log(logging.ERROR, "call_failed", "the call to %s failed: %s", shown, words)
         return Answer(Verdict.failed, words)
 
     async def _post_in_turn(

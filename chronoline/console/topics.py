@@ -16,6 +16,7 @@ from chronoline.broker.client_clocks import ClientClock
 from chronoline.broker.cluster_info import SubscriberInfo, cluster_info
 from chronoline.broker.http.console_mount import CONSOLE
 from chronoline.broker.http.topic_routes import CreateTopicRequest, PauseRequest
+from chronoline.broker.principals import visible_topic
 from chronoline.broker.subscription import Subscription
 from chronoline.console.forecasts import Forecasts
 from chronoline.console.pages import (
@@ -109,7 +110,7 @@ class TopicPages:
     # One topic
 
     async def _show(self, request: Request) -> Response:
-        topic = await self._pages.topic(request)
+        topic = visible_topic(principal_of(request), await self._pages.topic(request))
         metrics = self._context.parts.metrics
         may_observe = allows(request, RightKind.OBSERVE, topic.name)
         counts = None

@@ -18,6 +18,7 @@ _MOST_PARSED = 1_000
 """Thousands of timers call the same URL."""
 _NO_PLACE = "must be http://host/… or https://host/…"
 _PORTS = {"http": 80, "https": 443}
+_USER = re.compile(r"//[^/]*@")
 _BRACKETED = re.compile(r"\[[^\]]*\](:[0-9]*)?")
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?")
 
@@ -56,6 +57,12 @@ def url_problem(what: str, value: object) -> str | None:
     except InvalidInput as error:
         return f"{what} {error}"
     return None
+
+
+def shown_url(url: str) -> str:
+    """A URL for logs and for readers without its secrets: without user, query and fragment."""
+    place, mark, _ = url.partition("#")[0].partition("?")
+    return _USER.sub("//", place, count=1) + ("?..." if mark else "")
 
 
 @lru_cache(_MOST_PARSED)

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from chronoline.callbacks.caller import Answer, Caller, Endpoint, Verdict, endpoint_of
+from chronoline.core.callback_url import shown_url
 from chronoline.core.errors import OutcomeUnknown, StoreError
 from chronoline.runtime.alarm import PreciseAlarm
 from chronoline.runtime.log_summary import LogSummary
@@ -536,21 +537,22 @@ class TimerNode:
 
     def _log_failure(self, call: Callback, answer: Answer, after: Timer | None) -> None:
         given_up = after is not None and after.popped > call.timer.popped
+        uri = shown_url(call.plan.uri)
         told = {
             "action": "callback_given_up" if given_up else "callback_failed",
             "timer": call.name,
-            "uri": call.plan.uri,
+            "uri": uri,
             "sequence": call.sequence,
             "attempt": call.timer.attempts + 1,
         }
         if not given_up:
             then = "the timer was changed meanwhile" if after is None else "it is tried again"
             words = "timer %s: the callback to %s failed, %s: %s"
-            logger.info(words, call.name, call.plan.uri, then, answer.reason, extra=told)
+            logger.info(words, call.name, uri, then, answer.reason, extra=told)
             return
         self.metrics.given_up()
         words = "timer %s: the callback to %s failed for good: %s"
-        logger.error(words, call.name, call.plan.uri, answer.reason, extra=told)
+        logger.error(words, call.name, uri, answer.reason, extra=told)
         if self.callbacks.dead_letters is not None:
             self.start_work(self.callbacks.report(call, answer.reason))
 

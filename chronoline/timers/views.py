@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from chronoline.core.callback_url import shown_url
 from chronoline.timers.ids import TimerName
 from chronoline.timers.membership import filter_of
 from chronoline.timers.node import TimerNode
@@ -33,7 +34,7 @@ def describe_timer(node: TimerNode, timer: Timer) -> dict[str, Any]:
             "pops": plan.pops,
             "interval_ms": plan.interval_ms,
             "repeat_for_ms": plan.repeat_for_ms,
-            "uri": plan.uri,
+            "uri": shown_url(plan.uri),
             "tags": dict(plan.tags),
         }
         if not timer.is_over:

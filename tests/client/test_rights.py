@@ -10,6 +10,7 @@ import pytest
 
 from chronoline.broker.auth import Door
 from chronoline.broker.tokens import Tokens
+from chronoline.client import TopicSettings
 from chronoline.client.sync import Client
 from chronoline.core.errors import Forbidden, ScheduleNotFound
 from chronoline.core.outcome import Refusal
@@ -39,6 +40,16 @@ def client_with(tmp_path: Path, chronoline_store: MemoryStore) -> Iterator[MakeC
         admin.create_topic("orders")
         admin.create_topic("mails")
         yield make
+
+
+def test_secrets_of_a_target_are_shown_to_administrators_alone(client_with: MakeClient) -> None:
+    admin = client_with("administer")
+    target = "https://x.example/hook?token=s3cret"
+    admin.create_topic("pushed", TopicSettings(target=target))
+    assert admin.topic("pushed").settings.target == target
+    observer = client_with("observe", "produce:pushed")
+    shown = [observer.topic("pushed"), *observer.topics()]
+    assert {topic.settings.target for topic in shown} == {"https://x.example/hook?...", None}
 
 
 def test_producer_uses_its_group_on_its_topics_alone(client_with: MakeClient) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chronoline.core.callback_url import CallbackUrl, parse_callback_url, url_problem
+from chronoline.core.callback_url import CallbackUrl, parse_callback_url, shown_url, url_problem
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,22 @@ def test_parts_of_a_url(url: str, parts: tuple[object, ...]) -> None:
 )
 def test_problem_of_a_url_is_said(url: object, problem: str) -> None:
     assert url_problem("it", url) == problem
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://x.example/a/b", "https://x.example/a/b"),
+        ("https://x.example/a?token=s3cret&b=?", "https://x.example/a?..."),
+        ("https://x.example/a#s3cret", "https://x.example/a"),
+        ("https://u:s3cret@x.example/a", "https://x.example/a"),
+        ("https://u:s3@cret@x.example?s3cret", "https://x.example?..."),
+        ("https://x.example/@a", "https://x.example/@a"),
+        ("no URL ?s3cret", "no URL ?..."),
+    ],
+)
+def test_shown_url_has_no_secrets(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
 
 
 @pytest.mark.parametrize(

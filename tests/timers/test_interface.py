@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,8 +18,9 @@ from chronoline.core.errors import InvalidInput
 from chronoline.node.timer_service import ServiceOptions, TimerService
 from chronoline.runtime.child_process import free_addresses
 from chronoline.timers.http.responses import HttpRefusal, read_body
+from chronoline.timers.replica import Attempts
 from tests.deadline import run_scene, until
-from tests.timers.scene import Answered, Cluster, cluster, receiving, timer
+from tests.timers.scene import Answered, Cluster, Popped, cluster, receiving, timer
 
 _FAR_MS = 3_600_000
 _TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -116,6 +118,32 @@ def test_timer_without_interval_pops_once_at_once(tmp_path: Path, nothing: dict[
         assert [pop.sequence for pop in receiver.popped] == [1]
 
     run_scene(scene)
+
+
+def test_secrets_in_a_uri_are_in_no_log_and_no_view(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "chronoline")
+
+    async def refuse(_: Popped) -> int:
+        return 500
+
+    async def scene() -> None:
+        hasty = Attempts(most=2, first_wait_ms=1, longest_wait_ms=1)
+        async with receiving() as receiver, cluster(tmp_path, attempts=hasty) as nodes:
+            receiver.answer = refuse
+            uri = f"{receiver.uri}?token=s3cret#s3cret"
+            made = await nodes.ask("POST", "/timers", timer(uri))
+            shown = await nodes.ask("GET", f"/v1{made.location}")
+            assert shown.json["uri"] == f"{receiver.uri}?..."
+            listed = await nodes.ask("GET", "/v1/timers")
+            await until(partial(_is_over, nodes, made.location))
+            assert b"s3cret" not in shown.body + listed.body
+            assert len(receiver.popped) == 2
+
+    run_scene(scene)
+    assert "callback_given_up" in {getattr(line, "action", "") for line in caplog.records}
+    assert not [line for line in caplog.records if "s3cret" in f"{line.getMessage()} {vars(line)}"]
 
 
 async def _is_over(nodes: Cluster, location: str) -> bool:

@@ -19,6 +19,7 @@ from chronoline.broker.principals import (
     may_see,
     may_see_group,
     visible_letters,
+    visible_topic,
 )
 from chronoline.core.change import letter_changes
 from chronoline.core.errors import InvalidInput, TooMuch
@@ -138,13 +139,18 @@ class UnaryCalls:
     async def GetTopic(self, asked: pb.GetTopicRequest, principal: Principal) -> pb.Topic:
         principal.check_touches(asked.name)
         with self._command("get_topic"):
-            return topic_to_wire(await self._parts.topics.find(asked.name))
+            topic = await self._parts.topics.find(asked.name)
+        return topic_to_wire(visible_topic(principal, topic))
 
     async def ListTopics(self, _: pb.ListTopicsRequest, principal: Principal) -> pb.Topics:
         with self._command("list_topics"):
             topics = await self._parts.topics.list()
         return pb.Topics(
-            topics=[topic_to_wire(each) for each in topics if principal.rights.touches(each.name)]
+            topics=[
+                topic_to_wire(visible_topic(principal, topic))
+                for topic in topics
+                if principal.rights.touches(topic.name)
+            ]
         )
 
     async def PauseTopic(self, asked: pb.PauseTopicRequest, principal: Principal) -> pb.Topic:

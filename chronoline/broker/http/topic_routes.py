@@ -21,6 +21,7 @@ from chronoline.broker.http.app import (
 )
 from chronoline.broker.http.requests import Reason, RequestBody, RequestPrincipal, TopicName, Whole
 from chronoline.broker.http.responses import DropTopicResponse, TopicResponse, TopicsResponse
+from chronoline.broker.principals import visible_topic
 from chronoline.broker.topics import TopicsByName
 from chronoline.core.callback_url import MAX_URL_CHARACTERS
 from chronoline.core.limits import MAX_NAME_BYTES
@@ -150,7 +151,8 @@ class TopicRoutes:
         """Show a topic."""
         principal.check_touches(topic)
         with self._command("get_topic"):
-            return TopicResponse.of(await self._topics.find(topic))
+            found = await self._topics.find(topic)
+        return TopicResponse.of(visible_topic(principal, found))
 
     @needs_one_of(RightKind.ADMINISTER)
     async def change_topic(
@@ -205,7 +207,9 @@ class TopicRoutes:
             topics = await self._parts.topics.list()
         return TopicsResponse(
             topics=[
-                TopicResponse.of(each) for each in topics if principal.rights.touches(each.name)
+                TopicResponse.of(visible_topic(principal, found))
+                for found in topics
+                if principal.rights.touches(found.name)
             ]
         )
 

@@ -271,6 +271,27 @@ def test_revoked_token_of_a_waiting_poll_gets_nothing(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_secrets_of_a_target_are_shown_to_administrators_alone(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+
+    async def play() -> None:
+        async with serving(tmp_path, door=Door(tokens)) as served:
+            target = "https://x.example/hook?token=s3cret"
+            body = {"name": "pushed", "settings": {"target": target}}
+            assert (await served.http.post("/v1/topics", json=body)).status_code == 201
+            admin = {"Authorization": f"Bearer {tokens.create('ops')}"}
+            observer = {
+                "Authorization": f"Bearer {tokens.create('eye', Rights.parse(['observe']))}"
+            }
+            for path in ("/v1/topics", "/v1/topics/pushed"):
+                assert "s3cret" in (await served.http.get(path, headers=admin)).text
+                shown = (await served.http.get(path, headers=observer)).text
+                assert "https://x.example/hook?..." in shown
+                assert "s3cret" not in shown
+
+    asyncio.run(play())
+
+
 def test_metrics_need_a_right_to_all_topics(tmp_path: Path) -> None:
     async def play() -> None:
         tokens = Tokens(tmp_path / "tokens.json")
