@@ -14,6 +14,7 @@ from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.topic_lifecycle import TopicLifecycle
 from chronoline.core.errors import InvalidInput, TopicChanged, TopicNotFound
+from chronoline.core.limits import MAX_NAME_BYTES
 from chronoline.core.topic import Topic, TopicSettings, check_topic_name
 from chronoline.runtime import audit
 from chronoline.runtime.alarm import Alarm
@@ -89,6 +90,7 @@ class Topics:
         topic = await self._access.call("topic", lambda store: store.find_topic(name))
         self._lifecycle.check(name, topic)
         if topic is None:
+            name = name[:MAX_NAME_BYTES]
             raise TopicNotFound(
                 f"there is no topic {name!r}; create it with `chronoline topic create {name}`"
             )

@@ -72,8 +72,8 @@ class DeadLetterPages:
         )
 
     async def redrive(self, request: Request) -> Response:
-        form = await form_of(request)
         message_id, topic = path_name(request, "id"), path_name(request, "topic")
+        form = await form_of(request, RightKind.ADMINISTER, RightKind.PRODUCE, topic=topic)
         group = form.get("group", DEFAULT_PRODUCER_GROUP)
 
         async def put_back() -> None:
@@ -89,8 +89,8 @@ class DeadLetterPages:
         )
 
     async def discard(self, request: Request) -> Response:
-        form = await form_of(request)
         message_id, topic = path_name(request, "id"), path_name(request, "topic")
+        form = await form_of(request, RightKind.ADMINISTER, RightKind.PRODUCE, topic=topic)
         group = form.get("group", DEFAULT_PRODUCER_GROUP)
 
         async def delete() -> None:

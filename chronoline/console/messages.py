@@ -219,7 +219,8 @@ class MessagePages:
         )
 
     async def send_message(self, request: Request) -> Response:
-        topic, form = await self._pages.topic(request), await form_of(request)
+        topic = await self._pages.topic(request)
+        form = await form_of(request, RightKind.PRODUCE, topic=topic.name)
         message_id = form.get("id", "").strip()
 
         async def send() -> None:
@@ -259,7 +260,7 @@ class MessagePages:
         return self._pages.page(request, "reschedule.html", topic=topic, message=message)
 
     async def reschedule_message(self, request: Request) -> Response:
-        form = await form_of(request)
+        form = await form_of(request, RightKind.PRODUCE, topic=path_name(request, "topic"))
         topic, message = await self._wanted(request)
         if message is None:
             return self._show_fate(request, topic)
@@ -286,7 +287,7 @@ class MessagePages:
         return self._pages.page(request, "cancel.html", topic=topic, message=message)
 
     async def cancel_message(self, request: Request) -> Response:
-        await form_of(request)
+        await form_of(request, RightKind.PRODUCE, topic=path_name(request, "topic"))
         topic, message = await self._wanted(request)
         if message is None:
             return self._show_fate(request, topic)

@@ -178,8 +178,15 @@ def path_name(request: Request, name: str) -> str:
         raise HTTPException(HTTPStatus.NOT_FOUND, "the path is not UTF-8") from None
 
 
-async def form_of(request: Request) -> Mapping[str, str]:
-    """The fields of a form that this session was given. Empty ones are left out."""
+async def form_of(
+    request: Request, *needed: RightKind, topic: str | None = None
+) -> Mapping[str, str]:
+    """The fields of a form that this session was given. Empty ones are left out.
+
+    Raises `Forbidden`, before it reads the form, without a right of one of the `needed` kinds to the topic.
+    """
+    if needed:
+        principal_of(request).check_one_of(needed, topic)
     if request.headers.get("sec-fetch-site", "same-origin") not in _OWN_SITES:
         raise HTTPException(HTTPStatus.FORBIDDEN, "the form is from a page of another site")
     body = await _form_body(

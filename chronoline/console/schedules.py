@@ -92,5 +92,5 @@ class SchedulePages:
     async def _change(
         self, request: Request, work: Callable[[], Awaitable[object]], *, done: str, then: str
     ) -> Response:
-        await form_of(request)
+        await form_of(request, RightKind.ADMINISTER, RightKind.PRODUCE)
         return await act(request, work, done=done, then=then)

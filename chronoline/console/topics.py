@@ -91,7 +91,7 @@ class TopicPages:
         )
 
     async def create_topic(self, request: Request) -> Response:
-        form = await form_of(request)
+        form = await form_of(request, RightKind.ADMINISTER)
         name = form.get("name", "")
 
         async def create() -> None:
@@ -183,7 +183,8 @@ class TopicPages:
         return self._pages.page(request, "pause.html", topic=topic)
 
     async def pause_topic(self, request: Request) -> Response:
-        topic, form = await self._pages.topic(request), await form_of(request)
+        topic = await self._pages.topic(request)
+        form = await form_of(request, RightKind.ADMINISTER, topic=topic.name)
 
         async def pause() -> None:
             await self._context.edge.topic_routes.pause_topic(
@@ -196,7 +197,8 @@ class TopicPages:
         return await act(request, pause, done=f"The topic {topic.name!r} is paused.", then=path)
 
     async def resume_topic(self, request: Request) -> Response:
-        topic, _ = await self._pages.topic(request), await form_of(request)
+        topic = await self._pages.topic(request)
+        await form_of(request, RightKind.ADMINISTER, topic=topic.name)
 
         async def resume() -> None:
             await self._context.edge.topic_routes.resume_topic(

@@ -21,6 +21,8 @@ from chronoline.core.message import DeadLetter, Message
 from chronoline.core.status import Status, status_of
 
 _LAST = "\U0010ffff"
+_MOST_PLACE_CHARACTERS = 8_000
+_NO_PLACE = "`after` is not the `next` of an earlier answer"
 _SURROGATES = range(0xD800, 0xE000)
 
 
@@ -148,19 +150,20 @@ class ListPlace(NamedTuple):
         """None for an empty text: the beginning. Raises `InvalidInput`."""
         if not text:
             return None
+        if len(text) > _MOST_PLACE_CHARACTERS:
+            raise InvalidInput(_NO_PLACE)
         try:
             parts = json.loads(base64.urlsafe_b64decode(text.encode()))
         except (binascii.Error, ValueError, RecursionError):
             parts = None
-        wrong = "`after` is not the `next` of an earlier answer"
         types = [type(each) for each in parts] if isinstance(parts, list) else []
         if types not in ([int, int, str], [int, int, str, str]):
-            raise InvalidInput(wrong)
+            raise InvalidInput(_NO_PLACE)
         place = cls(*parts)
         is_time = 0 <= place.ts <= 2 * MAX_TIME_MS  # a lease may end behind the last millisecond
         begins_group = bool(place.group) and not place.id
         if not is_time or place.bucket < 0 or (id_problem(place.id) and not begins_group):
-            raise InvalidInput(wrong)
+            raise InvalidInput(_NO_PLACE)
         if place.group and name_problem("producer group", place.group):
-            raise InvalidInput(wrong)
+            raise InvalidInput(_NO_PLACE)
         return place

@@ -22,6 +22,7 @@ from chronoline.callbacks.caller import in_pieces, words_of
 from chronoline.core.errors import InvalidInput
 from chronoline.runtime.backoff import Backoff, Waits
 from chronoline.runtime.descriptors import SHORTAGES, shortage_of
+from chronoline.runtime.json_bounds import check_json_bounds
 from chronoline.timers.peer_records import PeerRecords, shown
 from chronoline.timers.records import id_of, name_of, to_record
 from chronoline.timers.timer import Lives, Timer
@@ -154,6 +155,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _object(text: bytes) -> dict[str, Any]:
+    check_json_bounds(text)
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -13,6 +13,7 @@ import math
 from typing import Any
 
 from chronoline.core.errors import InvalidInput
+from chronoline.runtime.json_bounds import check_json_bounds
 from chronoline.runtime.traces import TRACEPARENT, checked_context
 from chronoline.timers.plan import (
     LONGEST_MS,
@@ -54,6 +55,7 @@ def read_plan(body: bytes, *, factor: int | None, traceparent: str | None = None
 
 
 def _parse(body: bytes) -> Any:
+    check_json_bounds(body)
     try:
         return json.loads(body, parse_constant=_refuse_constant)
     except RecursionError:

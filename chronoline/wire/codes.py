@@ -41,6 +41,9 @@ from chronoline.core.errors import (
 )
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
+_MOST_CHARACTERS = 4_000
+"""The most of an error's text that travels: a text can repeat what the client has sent."""
+
 
 class FailureKind(StrEnum):
     REFUSED = "refused"
@@ -103,7 +106,7 @@ def failure_of(error: BaseException) -> pb.Failure:
                 after_ms = 0 if kind is FailureKind.REFUSED else _RETRY_AFTER_MS
             return pb.Failure(
                 code=code,
-                message=str(error),
+                message=str(error)[:_MOST_CHARACTERS],
                 kind=kind.value,
                 retry_after_ms=after_ms,
                 brokers=error.brokers if isinstance(error, WrongBroker) else (),

@@ -6,19 +6,26 @@ import asyncio
 import re
 import time
 from html import unescape
+from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote
 
+import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Route
 
 from chronoline.broker.auth import Door
 from chronoline.broker.degradation import Degradation, DegradationType
+from chronoline.broker.http.console_mount import Edge
 from chronoline.broker.tokens import Tokens
+from chronoline.console.app import Console
 from chronoline.console.sessions import BrowserSessions, cookie_name
 from chronoline.core.rights import Rights
 from chronoline.log.log import Log
 from tests.broker.http.served import serving
 from tests.console.visitor import SECRET, Visitor, visiting
+from tests.unsent_bodies import ask_without_body
 
 _SIGN_IN = "This node asks for a token"
 _ACTION = re.compile(r'action="([^"]+)" class="card narrow"')
@@ -84,9 +91,9 @@ def test_token_opens_what_it_opens_for_programs(tmp_path: Path) -> None:
             message = await visitor.get("/topics/orders/messages/u1")
             assert "a secret" not in message
             assert "/cancel" not in message
-            page = await visitor.submit("/topics/orders/messages/u1/cancel")
-            assert "produce:orders:shop" in page  # refused, with the right that is missing
-            assert "administer:more" in await visitor.post("/topics", name="more")  # likewise
+            page = await visitor.post("/topics/orders/messages/u1/cancel", 403)
+            assert "the right produce:orders" in page  # refused, with the right that is missing
+            assert "the right administer" in await visitor.post("/topics", 403, name="more")
 
             await _sign_in(visitor, tokens["shop"])
             overview = await visitor.get("/")
@@ -97,6 +104,47 @@ def test_token_opens_what_it_opens_for_programs(tmp_path: Path) -> None:
             await visitor.get("/topics/orders/messages?group=other", 403)
             assert "a secret" in await visitor.get("/topics/orders/messages/u1")
             assert "was cancelled" in await visitor.post("/topics/orders/messages/u1/cancel")
+
+    asyncio.run(play())
+
+
+def test_form_is_not_read_before_rights(tmp_path: Path) -> None:
+    made: list[Console] = []
+
+    def new_console(edge: Edge) -> Console:
+        made.append(Console(edge))
+        return made[0]
+
+    async def play() -> None:
+        door, tokens = _door(
+            tmp_path, grafana="observe", ops="administer", mails="administer:mails produce:mails"
+        )
+        async with (
+            serving(tmp_path, door=door, console=new_console) as served,
+            httpx.AsyncClient(base_url=served.url, follow_redirects=True) as browser,
+        ):
+            admin = {"authorization": f"Bearer {tokens['ops']}"}
+            await served.http.post("/v1/topics", json={"name": "orders"}, headers=admin)
+            app = made[0].app
+            assert isinstance(app, Starlette)
+            forms = {
+                each.path.format(topic="orders", id="a", schedule="s")
+                for each in app.routes
+                if isinstance(each, Route) and "POST" in (each.methods or ())
+            } - {"/sign-in", "/sign-out"}
+            assert len(forms) > 8
+            for path in forms:
+                visitor = Visitor(browser)
+                is_of_topic = path.startswith("/topics/")
+                await _sign_in(visitor, tokens["mails" if is_of_topic else "grafana"])
+                status = await ask_without_body(
+                    served.port,
+                    "POST",
+                    f"/console{path}",
+                    host=f"127.0.0.1:{served.port}",
+                    cookie="=".join(visitor.cookie),
+                )
+                assert status == HTTPStatus.FORBIDDEN, path
 
     asyncio.run(play())
 

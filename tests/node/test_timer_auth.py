@@ -18,10 +18,13 @@ from chronoline.core.rights import Rights
 from chronoline.node.timer_auth import request_check
 from chronoline.node.timer_service import ServiceOptions, TimerService
 from chronoline.runtime import audit
+from chronoline.runtime.json_bounds import MOST_VALUES
 from chronoline.timers.http.responses import HttpRefusal
 from chronoline.timers.http.server import RequestArea
+from tests.unsent_bodies import ask_without_body
 
 OPEN = Door()
+_ID = "00000000000004d2-2"
 
 
 def _ask(
@@ -174,3 +177,48 @@ def test_token_of_any_bytes_is_refused(tmp_path: Path) -> None:
             return answer
 
     assert asyncio.run(scene()).split()[1] == b"401"
+
+
+def test_body_is_not_read_before_rights(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens")
+    token = tokens.create("a", Rights.parse(["produce"]))
+    check = request_check(Door(tokens), "127.0.0.1")
+
+    async def scene() -> None:
+        async with TimerService(ServiceOptions(port=0, data=tmp_path), admits=check) as service:
+            assert service.edge is not None
+            for path, method, _ in service.edge.routes():
+                status = await ask_without_body(
+                    service.port, method, path, authorization=f"Bearer {token}"
+                )
+                assert status == HTTPStatus.FORBIDDEN, (path, method)
+
+    asyncio.run(scene())
+
+
+def test_worst_body_is_not_parsed(tmp_path: Path) -> None:
+    body = b'{"records":[' + b"[]," * MOST_VALUES + b"[]]}"
+
+    async def scene() -> None:
+        async with TimerService(ServiceOptions(port=0, data=tmp_path)) as service:
+            assert service.edge is not None
+            read = set()
+            async with aiohttp.ClientSession() as http:
+                for path, method, area in service.edge.routes():
+                    url = f"http://127.0.0.1:{service.port}{path}{_ID if path[-1] == '/' else ''}"
+                    async with http.request(method, url, data=body) as answer:
+                        text = await answer.text()
+                        if answer.status == HTTPStatus.BAD_REQUEST and "200,000 items" in text:
+                            read.add((area, path, method))
+            # The others read no body.
+            assert read == {
+                (RequestArea.TIMERS, "/timers", "POST"),
+                (RequestArea.TIMERS, "/timers/", "PUT"),
+                (RequestArea.NODES, "/cluster/records", "POST"),
+                (RequestArea.NODES, "/cluster/known", "POST"),
+                (RequestArea.NODES, "/cluster/ceded", "POST"),
+                (RequestArea.NODES, "/cluster/back", "POST"),
+                (RequestArea.NODES, "/timers/references", "DELETE"),
+            }
+
+    asyncio.run(scene())

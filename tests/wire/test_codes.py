@@ -45,6 +45,10 @@ def test_unknown_code_maps_by_its_kind(kind: str, expected: type[ChronolineError
     assert type(error_of(pb.Failure(code="new", kind=kind, message="m"))) is expected
 
 
+def test_text_of_a_failure_is_bounded() -> None:
+    assert len(failure_of(InvalidInput("x" * 100_000)).message) == 4_000
+
+
 def test_a_refusal_of_a_newer_broker_is_a_refusal() -> None:
     (outcome,) = outcomes_from_wire([pb.Outcome(id="a", refusal="too_blue", detail="blue")])
     assert outcome.refusal is Refusal.NOT_ALLOWED

@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from chronoline.core.errors import ChronolineError, InvalidInput
+from chronoline.runtime.json_bounds import check_json_bounds
 from chronoline.runtime.terminal_text import printable
 from chronoline.timers.ids import TimerName, no_timer, parse_name
 from chronoline.timers.node import TimerNode
@@ -87,8 +88,10 @@ async def read_body(
 
 async def read_object(request: web.BaseRequest, most_bytes: int) -> dict[str, Any]:
     """The JSON object of a body."""
+    body = await read_body(request, most_bytes)
+    check_json_bounds(body)
     try:
-        value = json.loads(await read_body(request, most_bytes))
+        value = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"the body is not JSON: {error}") from None
     if not isinstance(value, dict):
