@@ -39,9 +39,14 @@ def declared(folder: Path) -> dict[str, Any]:
     return tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))
 
 
-def needs(*groups: list[str]) -> set[str]:
-    """Returns the names of the required distributions."""
-    return {re.split(r"[^\w.-]", need, maxsplit=1)[0] for group in groups for need in group}
+def needs(*groups: list[Any]) -> set[str]:
+    """Returns the names of the required distributions; a group that another includes is given itself."""
+    return {
+        re.split(r"[^\w.-]", need, maxsplit=1)[0]
+        for group in groups
+        for need in group
+        if isinstance(need, str)
+    }
 
 
 @pytest.fixture(scope="module", params=WHEELS, ids=("chronoline", "chronoline-bench"))
