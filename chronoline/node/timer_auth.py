@@ -24,11 +24,14 @@ _RIGHTS = {
 }
 
 
-def request_check(door: Door, host: str) -> Callable[[web.BaseRequest, RequestArea], None]:
-    """A function that raises `HttpRefusal` for a request that a node at `host` must not accept."""
+def request_check(door: Door, host: str) -> Callable[[web.BaseRequest, RequestArea], str]:
+    """A function that returns the client of a request, empty on a node that asks for no token.
+
+    It raises `HttpRefusal` for a request that a node at `host` must not accept.
+    """
     on_loopback = is_loopback(host)
 
-    def check(request: web.BaseRequest, area: RequestArea) -> None:
+    def check(request: web.BaseRequest, area: RequestArea) -> str:
         try:
             asks, principal = door.asks, door.principal(_shown(request))
         except CertificateExpired as error:
@@ -58,6 +61,7 @@ def request_check(door: Door, host: str) -> Callable[[web.BaseRequest, RequestAr
             _check_host(door, request)
         if not asks or "Authorization" not in request.headers:
             _check_web_page(request)
+        return principal.who if asks else ""
 
     return check
 

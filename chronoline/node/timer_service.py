@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 _STOP_PATIENCE_S = 2.0
 """The longest time for requests under way when the service stops."""
+_BACKLOG = 1_024
+"""The connections that wait in the system to be accepted."""
 _KEEP_ALIVE_S = 75.0
 """A connection without a request stays open for this time after the last one."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -93,7 +95,7 @@ class TimerService(AsyncService):
         self,
         options: ServiceOptions,
         *,
-        admits: Callable[[web.BaseRequest, RequestArea], None] = lambda *_: None,
+        admits: Callable[[web.BaseRequest, RequestArea], str] = lambda *_: "",
         caller: Caller | None = None,
     ) -> None:
         """The owner of `caller` opens and closes it; without it the service has its own."""
@@ -220,7 +222,7 @@ class TimerService(AsyncService):
         self._exits.push_async_callback(runner.cleanup)
         options = self._options
         for listener in edge.listen(options.host, options.port, most=options.connections):
-            await web.SockSite(runner, listener, ssl_context=options.tls).start()
+            await web.SockSite(runner, listener, ssl_context=options.tls, backlog=_BACKLOG).start()
         self.port = runner.addresses[0][1]
 
     async def reload(self) -> None:

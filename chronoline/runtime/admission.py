@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from chronoline.core.errors import NodeBusy
 
@@ -173,6 +173,65 @@ class Admitted:
             self._admission.give_back(self._client, freed_bytes)
 
 
+class BodyRoom:
+    """The room for a body while it is read, until `end` or the end of its context.
+
+    A body that is only announced has little room. When the client has sent as much, all of the rest is
+    admitted at once, so that of two half-read bodies neither waits for the other.
+    """
+
+    def __init__(self, admission: Admission, clients: BodyClients, size_bytes: int) -> None:
+        self._admission = admission
+        self._clients = clients
+        self._size_bytes = size_bytes
+        self.small_bytes = min(size_bytes, admission.least_bytes)
+        self._small: Admitted | None = None
+        self._rest: Admitted | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    async def begin(self) -> None:
+        """Waits for the first part, before anything is read. Raises `NodeBusy`."""
+        if self._size_bytes:
+            self._small = await self._admission.admit(self._clients.small, self.small_bytes)
+
+    async def grow(self, read_bytes: int, *, is_complete: bool) -> None:
+        """Waits for room for the rest when more than the first part has been read. Raises `NodeBusy`."""
+        if read_bytes <= self.small_bytes:
+            return
+        if self._rest is None:
+            whole_bytes = read_bytes if is_complete else self._size_bytes
+            rest_bytes = max(whole_bytes - self.small_bytes, 0)
+            self._rest = await self._admission.admit(
+                self._clients.large, rest_bytes, read_bytes=read_bytes - self.small_bytes
+            )
+        elif is_complete:
+            self._rest.shrink(read_bytes - self.small_bytes)
+
+    def end(self) -> None:
+        for part in (self._small, self._rest):
+            if part is not None:
+                part.end()
+
+
+class BodyClients(NamedTuple):
+    """The clients whose shares a body takes."""
+
+    small: str
+    """For its first part."""
+    large: str
+    """For the rest. On a node that asks for no token, all connections of a host share it."""
+
+    @classmethod
+    def of(cls, who: str, address: str, *, is_local: bool, is_proven: bool) -> BodyClients:
+        own = client_key(who, address, is_local=is_local)
+        return cls(own, own if is_proven else shared_key(who, address))
+
+
 def work_for(client: str) -> None:
     """Names the client for which this task works from now on, and those that it starts."""
     _client.set(client)
@@ -183,10 +242,14 @@ def served_client() -> str:
     return _client.get()
 
 
-def client_key(shown: str, address: str, *, is_local: bool) -> str:
-    """The identity of a client: the hash of its token, and its host. It has one share of the node.
+def client_key(who: str, address: str, *, is_local: bool) -> str:
+    """The identity of a client: the name of its token, and its host. It has one share of the node.
 
     On loopback each connection is a client: all processes of the machine have the same host.
     """
-    host = address if is_local else address.rpartition(":")[0]
-    return f"{shown}@{host}"
+    return f"{who}@{address}" if is_local else shared_key(who, address)
+
+
+def shared_key(who: str, address: str) -> str:
+    """The identity of all connections of a host."""
+    return f"{who}@{address.rpartition(':')[0]}"

@@ -1,22 +1,37 @@
-"""A listening socket that keeps a bounded number of connections, and closes idle ones for new ones.
+"""A listening socket that keeps a bounded number of connections, and closes those of strangers for new ones.
 
-It counts a connection from its accept until it is closed, TLS handshakes included. At its bound it closes the
-connection that has been idle longest, so that connections without requests keep no client out. If all of them
-have a request under way, it still accepts a new one within a small margin, for the server above to refuse it
-with an error; beyond the margin it closes it at once.
+It counts a connection from its accept until it is closed, TLS handshakes included. A connection is a
+stranger's until a request of it has proved who sends it (`know`). Strangers have three quarters of the bound
+at most, the rest is for clients that are known. Room for a new connection comes from the stranger that has
+done nothing for longest, and then from the known client that has been idle longest. So connections without
+proof keep no client out, and close no client's connection. A stranger that begins no request within some
+seconds is disconnected: also within a TLS handshake, or within a header.
+
+If all connections have a request of a known client under way, it still accepts a new one within a small
+margin, for the server above to refuse it with an error; beyond the margin it closes it at once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
+import time
+from asyncio import sslproto
 from contextlib import suppress
 from typing import Any
 
 from chronoline.runtime.descriptors import SHORTAGES
 
 _MARGIN = 16
+SILENCE_S = 15.0
+"""The longest time of a stranger without a request. The servers above answer a slow header earlier."""
+SWEEP_EVERY_S = 1.0
+_TLS_BUFFER_BYTES = 32 * 1024
+"""asyncio gives each connection a buffer before its handshake, by default of 256 KiB."""
+
+sslproto.SSLProtocol.max_size = _TLS_BUFFER_BYTES
 
 
 class CappedListener(socket.socket):
@@ -27,16 +42,23 @@ class CappedListener(socket.socket):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        # By descriptor; the first of the idle ones has been idle longest.
+        # By descriptor; the first one has done nothing for longest.
+        self._strangers: dict[int, _Accepted] = {}
         self._idle: dict[int, _Accepted] = {}
         self._busy: dict[int, _Accepted] = {}
         self._leaving: dict[int, _Accepted] = {}
         self._spare = os.open(os.devnull, os.O_RDONLY)
+        self._sweeping: asyncio.TimerHandle | None = None
 
     @property
     def connections(self) -> int:
         """The number of connections that are open, and are to stay open."""
-        return len(self._idle) + len(self._busy)
+        return len(self._strangers) + len(self._idle) + len(self._busy)
+
+    @property
+    def strangers(self) -> int:
+        """The number of connections that have not proved whose they are."""
+        return len(self._strangers)
 
     @property
     def is_over(self) -> bool:
@@ -64,16 +86,29 @@ class CappedListener(socket.socket):
                 self._drop()
                 raise ConnectionAbortedError from None
             raise
-        while self.connections >= self.most and self._idle:
-            self._evict()
+        while len(self._strangers) >= self.most - self.most // 4:
+            self._evict(self._strangers)
+        while self.connections >= self.most and (group := self._yielding()):
+            self._evict(group)
         if self.connections >= self.most + _MARGIN:
             self.refused += 1
             accepted.close()
             raise ConnectionAbortedError
         connection = _Accepted(fileno=accepted.detach())
         connection.listener = self
-        self._idle[connection.fileno()] = connection
+        self._strangers[connection.fileno()] = connection
+        self._sweep_later()
         return connection, address
+
+    def _yielding(self) -> dict[int, _Accepted]:
+        """The connections of which one gives way; empty if all have a request of a known client under way.
+
+        While strangers are few, idle clients give way too: a new client is a stranger, and needs the time for
+        its first request.
+        """
+        if len(self._strangers) > self.most // 8:
+            return self._strangers
+        return self._idle or self._strangers
 
     def _drop(self) -> None:
         """Accepts and closes a connection with a reserved descriptor, if the process has no other.
@@ -82,8 +117,8 @@ class CappedListener(socket.socket):
         """
         self.refused += 1
         SHORTAGES.note("descriptors", "a client that connects")
-        if self._idle:
-            self._evict()
+        if group := self._strangers or self._idle:
+            self._evict(group)
         if self._spare >= 0:
             os.close(self._spare)
             self._spare = -1
@@ -92,31 +127,72 @@ class CappedListener(socket.socket):
         with suppress(OSError):  # unless another thread was faster; then at the next time
             self._spare = os.open(os.devnull, os.O_RDONLY)
 
-    def _evict(self) -> None:
-        descriptor = next(iter(self._idle))
-        connection = self._leaving[descriptor] = self._idle.pop(descriptor)
+    def _evict(self, group: dict[int, _Accepted], descriptor: int | None = None) -> None:
+        """Closes one connection of a group, by default the one that has done nothing for longest."""
+        if descriptor is None:
+            descriptor = next(iter(group))
+        connection = self._leaving[descriptor] = group.pop(descriptor)
         with suppress(OSError):  # the other side was faster
             connection.shutdown(socket.SHUT_RDWR)  # its owner sees the end, and closes it
 
+    def _sweep_later(self) -> None:
+        if self._sweeping is None:
+            loop = asyncio.get_running_loop()
+            self._sweeping = loop.call_later(SWEEP_EVERY_S, self._sweep)
+
+    def _sweep(self) -> None:
+        """Closes the connections of strangers that have sent no request in time."""
+        self._sweeping = None
+        latest_s = time.monotonic() - SILENCE_S
+        for descriptor, stranger in list(self._strangers.items()):
+            if stranger.since_s > latest_s:
+                break
+            if not stranger.is_busy:
+                self._evict(self._strangers, descriptor)
+        if self._strangers:
+            self._sweep_later()
+
     def begin(self, descriptor: int) -> None:
         """A request began on this connection."""
-        if (connection := self._idle.pop(descriptor, None)) is not None:
+        if descriptor in self._strangers:
+            self._touch(descriptor, is_busy=True)
+        elif (connection := self._idle.pop(descriptor, None)) is not None:
             self._busy[descriptor] = connection
+
+    def know(self, descriptor: int) -> None:
+        """A request on this connection proved who sends it."""
+        if (connection := self._strangers.pop(descriptor, None)) is not None:
+            group = self._busy if connection.is_busy else self._idle
+            group[descriptor] = connection
 
     def end(self, descriptor: int) -> None:
         """The last request of this connection was answered."""
-        if (connection := self._busy.pop(descriptor, None)) is not None:
+        if descriptor in self._strangers:
+            self._touch(descriptor, is_busy=False)
+        elif (connection := self._busy.pop(descriptor, None)) is not None:
             self._idle[descriptor] = connection
+
+    def _touch(self, descriptor: int, *, is_busy: bool) -> None:
+        """A stranger does something: it becomes the last one to give way."""
+        connection = self._strangers[descriptor] = self._strangers.pop(descriptor)
+        connection.is_busy = is_busy
+        connection.since_s = time.monotonic()
 
     def forget(self, connection: _Accepted, descriptor: int) -> None:
         """The connection is closed. Another one may have its descriptor already."""
-        for those in (self._idle, self._busy, self._leaving):
-            if those.get(descriptor) is connection:
-                del those[descriptor]
+        for group in (self._strangers, self._idle, self._busy, self._leaving):
+            if group.get(descriptor) is connection:
+                del group[descriptor]
 
 
 class _Accepted(socket.socket):
     listener: CappedListener | None = None
+    is_busy = False
+    """Whether a stranger has a request under way, which has time-outs of its own."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.since_s = time.monotonic()
 
     def close(self) -> None:
         if self.listener is not None:

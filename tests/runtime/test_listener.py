@@ -61,6 +61,65 @@ def test_the_longest_idle_connection_gives_way() -> None:
     run_scene(scene)
 
 
+def test_strangers_give_way_before_an_idle_client() -> None:
+    async def scene() -> None:
+        loop = asyncio.get_running_loop()
+        async with _serving(4) as listener:
+            client = await _connect(listener)
+            await until(lambda: listener.connections == 1)
+            # The server above knows the descriptor of a connection.
+            for descriptor in list(listener._strangers):
+                listener.know(descriptor)
+            strangers = [await _connect(listener) for _ in range(6)]
+            for stranger in strangers[:3]:
+                assert await loop.sock_recv(stranger, 1) == b""
+            assert listener.strangers == 3
+            await loop.sock_sendall(client, b"x")
+            assert await loop.sock_recv(client, 1) == b"x"
+            for connection in (client, *strangers):
+                connection.close()
+            await until(lambda: listener.connections == 0)
+
+    run_scene(scene)
+
+
+def test_strangers_leave_room_for_clients() -> None:
+    async def scene() -> None:
+        loop = asyncio.get_running_loop()
+        async with _serving(4) as listener:
+            strangers = [await _connect(listener) for _ in range(4)]
+            assert await loop.sock_recv(strangers[0], 1) == b""
+            assert listener.strangers == 3
+            for stranger in strangers:
+                stranger.close()
+
+    run_scene(scene)
+
+
+def test_silent_stranger_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No settings: the test does not wait for the usual times.
+    monkeypatch.setattr(listeners, "SILENCE_S", 0.2)
+    monkeypatch.setattr(listeners, "SWEEP_EVERY_S", 0.05)
+
+    async def scene() -> None:
+        loop = asyncio.get_running_loop()
+        async with _serving(9) as listener:
+            busy, known, silent = [await _connect(listener) for _ in range(3)]
+            await until(lambda: listener.connections == 3)
+            first, second, _ = listener._strangers
+            listener.begin(first)
+            listener.know(second)
+            assert await loop.sock_recv(silent, 1) == b""
+            await until(lambda: listener.connections == 2)
+            for connection in (busy, known):
+                await loop.sock_sendall(connection, b"x")
+                assert await loop.sock_recv(connection, 1) == b"x"
+            for connection in (busy, known, silent):
+                connection.close()
+
+    run_scene(scene)
+
+
 def test_connections_that_do_not_begin_with_tls_give_way(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     own = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -96,9 +155,9 @@ def test_connections_beyond_the_margin_are_closed(
             for number in range(1, 3):
                 clients.append(await _connect(listener))
                 await until(lambda number=number: listener.connections == number)
-                # A connection that is lost between two looks.
-                for descriptor in list(listener._idle):
+                for descriptor in list(listener._strangers):
                     listener.begin(descriptor)
+                    listener.know(descriptor)
             assert listener.is_over
             beyond = await _connect(listener)
             with suppress(ConnectionResetError):  # which is an end too

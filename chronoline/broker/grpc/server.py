@@ -17,6 +17,7 @@ from grpc import aio
 from chronoline.broker.auth import Door, Shown, token_hash
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.grpc.client_stream import STOPPING, ClientStream
+from chronoline.broker.grpc.connections import GrpcConnections
 from chronoline.broker.grpc.consumer_stream import ConsumerClientStream
 from chronoline.broker.grpc.consumers import ConsumerNames
 from chronoline.broker.grpc.producer_stream import ProducerClientStream
@@ -39,7 +40,7 @@ from chronoline.core.errors import (
 )
 from chronoline.core.rights import RightKind
 from chronoline.core.selector import ClientKind
-from chronoline.runtime import audit
+from chronoline.runtime import audit, descriptors
 from chronoline.runtime.admission import Admitted, client_key, work_for
 from chronoline.runtime.certificates import PeerCertificate
 from chronoline.runtime.service import AsyncService
@@ -119,6 +120,10 @@ _WINDOW_BYTES = 128 * 1024
 """The most bytes of a call that are in memory before it is admitted and read."""
 _TO_BE_TOLD = 16
 """The connections beyond the bound of streams: their clients get the answer that there are too many."""
+_CLOSE_EVERY_S = 0.25
+"""The interval between two looks for connections of strangers."""
+_BURST = 2_000
+"""The connections of strangers that find room until the next look, beyond the bound."""
 _HANDSHAKE_MS = 5_000
 """A connection that sends nothing within this time is closed."""
 _IDLE_MS = 60_000
@@ -151,7 +156,8 @@ class GrpcEdge(AsyncService):
         self._sessions: dict[AnyClientStream, Shown] = {}
         self._names = ConsumerNames()
         self._server: aio.Server | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._connections: GrpcConnections | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
         self.port = port
 
@@ -170,7 +176,9 @@ class GrpcEdge(AsyncService):
                 ("grpc.so_reuseport", 0),
                 (
                     "grpc.max_allowed_incoming_connections",
-                    self._parts.limits.connections + _TO_BE_TOLD,
+                    self._parts.limits.connections
+                    + _TO_BE_TOLD
+                    + min(_BURST, descriptors.limit() // 8),
                 ),
                 ("grpc.max_concurrent_streams", _MOST_CALLS),
                 ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
@@ -205,15 +213,19 @@ class GrpcEdge(AsyncService):
         await server.start()
         self._server = server
         self._parts.overseer.clients = _StreamClients(lambda: self.sessions)
-        self._looking = supervise(
-            "looking after streams", self._check_streams, self._parts.metrics.failed
-        )
+        most = self._parts.limits.connections
+        self._connections = GrpcConnections(self.port, most_strangers=most - most // 4)
+        failed = self._parts.metrics.failed
+        self._tasks = [
+            supervise("looking after streams", self._check_streams, failed),
+            supervise("looking after connections", self._check_connections, failed),
+        ]
 
     async def _stop(self) -> None:
         """Disconnects all streams, to which nothing more is leased, and returns when they have ended."""
         self.go_away()
-        if self._looking is not None:
-            self._looking.cancel()
+        for task in self._tasks:
+            task.cancel()
         if self._server is not None:
             await self._server.stop(self.grace_s)
 
@@ -243,7 +255,7 @@ class GrpcEdge(AsyncService):
             others: Metadata = ()
             with audit.AuditedRequest(act, _address_of(context)):
                 try:
-                    principal = self._principal(_shown(context))
+                    principal = self._principal(context)
                     others = self._others(principal)
                     if role:
                         self._parts.member.check_role(role)
@@ -285,7 +297,7 @@ class GrpcEdge(AsyncService):
         principal: Principal,
     ) -> None:
         limits = self._parts.limits
-        work_for(_client_of(context))
+        work_for(self._client_of(context))
         with await self._admit(context) as admitted:
             try:
                 async with asyncio.timeout(limits.ping_timeout_ms / 1000):
@@ -298,34 +310,42 @@ class GrpcEdge(AsyncService):
             reply = await answer(parse_message(request, received), principal)
             await context.write(reply.SerializeToString())
 
-    def _principal(self, shown: Shown) -> Principal:
+    def _principal(self, context: Any) -> Principal:
         """Raises `Unauthenticated` for a client that is not known any more, and `CertificateExpired`."""
         try:
-            principal = _let_in(self._door, shown)
+            principal = _let_in(self._door, _shown(context))
         except CertificateExpired:
             self._parts.metrics.refused("grpc", "unauthenticated")
             raise
         if principal is None:
             self._parts.metrics.refused("grpc", "unauthenticated")
             raise Unauthenticated
+        assert self._connections is not None
+        self._connections.know(_address_of(context))
         return principal
+
+    def _client_of(self, context: Any) -> str:
+        """The client whose share of the node a call takes: its token, if that was checked, and its host."""
+        shown = token_hash(_authorization(context.invocation_metadata())) if self._door.asks else ""
+        address = _address_of(context)
+        return client_key(shown, address, is_local=is_loopback(address.rpartition(":")[0]))
 
     async def _admit(self, context: Any) -> Admitted:
         """Waits for room, before a request is read: it can be as large as a frame."""
         try:
             return await self._parts.admission.admit(
-                _client_of(context), self._parts.limits.frame_bytes
+                self._client_of(context), self._parts.limits.frame_bytes
             )
         except NodeBusy:
             self._parts.metrics.refused("grpc", "node_busy")
             raise
 
     async def _produce(self, frames: AsyncIterator[Any], context: Any) -> None:
-        session = ProducerClientStream(self._parts, _client_of(context))
+        session = ProducerClientStream(self._parts, self._client_of(context))
         await self._serve(session, frames, context)
 
     async def _consume(self, frames: AsyncIterator[Any], context: Any) -> None:
-        session = ConsumerClientStream(self._parts, self._names, _client_of(context))
+        session = ConsumerClientStream(self._parts, self._names, self._client_of(context))
         await self._serve(session, frames, context)
 
     async def _serve(
@@ -340,7 +360,7 @@ class GrpcEdge(AsyncService):
             await _abort(context, failure_of(BrokerUnavailable(_STOPPING)))
         shown = _shown(context)
         try:
-            session.principal = self._principal(shown)
+            session.principal = self._principal(context)
             self._parts.member.check_role("carrier")
             session.principal.check_one_of((session.right,))
         except (BrokerUnavailable, Forbidden, Unauthenticated, WrongBroker) as error:
@@ -352,6 +372,12 @@ class GrpcEdge(AsyncService):
             await session.serve(frames, context.write)
         finally:
             del self._sessions[session]
+
+    async def _check_connections(self) -> None:
+        assert self._connections is not None
+        while True:
+            await asyncio.sleep(_CLOSE_EVERY_S)
+            self._connections.check(time.monotonic())
 
     async def _check_streams(self) -> None:
         now_s = time.monotonic()
@@ -416,13 +442,6 @@ class _StreamClients(LocalClients):
     @property
     def _producers(self) -> list[AnyClientStream]:
         return [each for each in self._sessions() if isinstance(each, ProducerClientStream)]
-
-
-def _client_of(context: Any) -> str:
-    """The client whose share of the node a call takes."""
-    shown = token_hash(_authorization(context.invocation_metadata()))
-    address = _address_of(context)
-    return client_key(shown, address, is_local=is_loopback(address.rpartition(":")[0]))
 
 
 def _address_of(context: Any) -> str:

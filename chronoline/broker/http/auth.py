@@ -1,4 +1,4 @@
-"""The guard before the HTTP application: token and host name.
+"""The guard before the HTTP application: the form of a request, its token and its host name.
 
 It is also the last place that catches an error: it counts and logs it, answers, and the node continues.
 """
@@ -11,15 +11,16 @@ from functools import partial
 from http import HTTPStatus
 
 from fastapi import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chronoline.broker.auth import Door, Shown, token_hash
+from chronoline.broker.auth import Door, Shown
 from chronoline.broker.context import BrokerContext
-from chronoline.broker.http.body_limit import BoundedBody
+from chronoline.broker.http.body_limit import BodyBounds, BoundedBody
 from chronoline.broker.http.console_mount import ConsoleApp, is_of_console
 from chronoline.broker.http.problems import problem_of
 from chronoline.broker.http.producer_throttle import ProducerThrottle
-from chronoline.broker.principals import Principal
+from chronoline.broker.principals import ANYBODY, Principal
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import (
     BrokerUnavailable,
@@ -30,7 +31,7 @@ from chronoline.core.errors import (
 )
 from chronoline.core.rights import Rights
 from chronoline.runtime import audit
-from chronoline.runtime.admission import client_key, work_for
+from chronoline.runtime.admission import Admission, BodyClients, work_for
 from chronoline.runtime.certificates import NO_CERTIFICATE
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,15 @@ ASK_AGAIN = "chronoline.ask_again"
 """The key of a function that returns the principal as it is now, or raises `Unauthenticated`."""
 CERTIFICATE = "certificate"
 """The key of the connection's certificate, in the state of a request."""
+KNOW = "know"
+"""The key of a function, in the state of a request: it marks the connection as one of a known client."""
+_STRANGER_BODY_BYTES = 32 * 1024
+"""The largest body of a browser that has not signed in; the pages refuse smaller ones in their own words."""
+_STRANGERS_BYTES = 16 * 1024 * 1024
+"""The memory for the bodies of all of them."""
+_STRANGER_PATIENCE_S = 5.0
+_SINGLE = frozenset({b"authorization", b"content-length", b"host", b"transfer-encoding"})
+"""Headers of which a request has one at most: servers before this one may have read the other one."""
 _PLAIN = (b"", b"identity")
 _ENCODED = "the body must be plain: send it without Content-Encoding"
 _NO_TOKEN = (
@@ -80,6 +90,11 @@ class RequestGuard:
         self._on_loopback = is_loopback(host)
         self._consumer_paths = consumer_paths
         self.throttle = ProducerThrottle(parts.metrics, most=parts.limits.connections)
+        self._strangers = Admission(
+            most_bytes=_STRANGERS_BYTES,
+            largest_bytes=_STRANGER_BODY_BYTES,
+            patience_s=_STRANGER_PATIENCE_S,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Ids and topics may have any character: the path is split before its segments are decoded.
@@ -105,19 +120,24 @@ class RequestGuard:
             await send(message)
 
         try:
+            _check_form(scope)
             ask = scope[ASK_AGAIN] = partial(self._principal, scope, headers)
             principal = scope[PRINCIPAL] = ask()
+            if principal is not NOBODY:
+                scope.get("state", {}).get(KNOW, _nothing)()
             audit.by(principal.who)
             _check_origin(scope, headers)
             if headers.get(b"content-encoding", b"").lower() not in _PLAIN:
                 raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, _ENCODED)
             if throttles:
                 self.throttle.admit(scope)
-            client = _client_of(scope, headers)
-            work_for(client)
-            with BoundedBody(receive, headers, self._parts, client, count) as body:
+            bounds = self._bounds(scope, principal)
+            work_for(bounds.clients.small)
+            with BoundedBody(receive, headers, bounds, self._parts.metrics, count) as body:
                 await body.admit()
                 await self._app(scope, body, counted_send)
+        except ClientDisconnect:
+            pass  # nobody waits for the answer
         except (ChronolineError, HTTPException) as error:
             await problem_of(error)(scope, receive, counted_send)
         except Exception as error:
@@ -125,6 +145,21 @@ class RequestGuard:
             logger.exception("%s %s failed", scope["method"], scope["path"])
             if not started:
                 await problem_of(error)(scope, receive, counted_send)
+
+    def _bounds(self, scope: Scope, principal: Principal) -> BodyBounds:
+        """The memory and the time for the body of a client. Strangers share a small part of their own."""
+        host, _ = scope["client"] or ("", 0)
+        clients = BodyClients.of(
+            principal.who,
+            _address_of(scope),
+            is_local=is_loopback(host),
+            is_proven=principal is not ANYBODY,
+        )
+        if principal is NOBODY:
+            return BodyBounds(self._strangers, clients, _STRANGER_BODY_BYTES, _STRANGER_PATIENCE_S)
+        limits = self._parts.limits
+        patience_s = limits.ping_timeout_ms / 1000
+        return BodyBounds(self._parts.admission, clients, limits.frame_bytes, patience_s)
 
     def _principal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal:
         """Raises `Unauthenticated` without a token, `CertificateExpired`, and on loopback for a host that is
@@ -163,6 +198,25 @@ class RequestGuard:
             self._parts.metrics.add("network_broker_bytes_total", labels, size_bytes)
 
 
+def _check_form(scope: Scope) -> None:
+    """Raises for a request of which another server may have read another end, or another sender."""
+    found: set[bytes] = set()
+    for name, _ in scope["headers"]:
+        if name in _SINGLE and name in found:
+            raise _malformed(f"the header {name.decode()} is there twice")
+        found.add(name)
+    if b"content-length" in found and b"transfer-encoding" in found:
+        raise _malformed("the body has both Content-Length and Transfer-Encoding")
+
+
+def _malformed(words: str) -> HTTPException:
+    return HTTPException(HTTPStatus.BAD_REQUEST, words, {"connection": "close"})
+
+
+def _nothing() -> None:
+    """For a server that does not tell strangers apart."""
+
+
 def _check_origin(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
     """Raises for a change that a page of another site asks for.
 
@@ -176,13 +230,6 @@ def _check_origin(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         return
     if origin.partition(b"://")[2].lower() != headers.get(b"host", b"").lower():
         raise HTTPException(HTTPStatus.MISDIRECTED_REQUEST, _FOREIGN)
-
-
-def _client_of(scope: Scope, headers: Mapping[bytes, bytes]) -> str:
-    """The client whose share of the node a request takes."""
-    host, _ = scope["client"] or ("", 0)
-    shown = token_hash(headers.get(b"authorization", b""))
-    return client_key(shown, _address_of(scope), is_local=is_loopback(host))
 
 
 def _address_of(scope: Scope) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -20,7 +21,7 @@ from chronoline.broker.backlog import Backlog
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.http.admin_routes import AdminRoutes
 from chronoline.broker.http.app import new_app
-from chronoline.broker.http.auth import CERTIFICATE, RequestGuard
+from chronoline.broker.http.auth import CERTIFICATE, KNOW, RequestGuard
 from chronoline.broker.http.console_mount import CONSOLE, ConsoleApp, ConsoleFactory, Edge
 from chronoline.broker.http.consumer_routes import CONSUMER_PATHS, ConsumerRoutes
 from chronoline.broker.http.dead_letter_routes import DeadLetterRoutes
@@ -207,7 +208,8 @@ def _connection_type(listener: CappedListener, metrics: BrokerMetrics) -> type[H
 
     A client has to send a request, and to read its answer: a connection without progress is closed.
 
-    The client's certificate goes into the state of its requests (`app_state`), for the guard.
+    For the guard, the state of its requests (`app_state`) has the client's certificate, and a function that
+    tells the listener that the client is known.
 
     Public means cover the time-out of idle connections (`timeout_keep_alive`), the size of a header
     (`h11_max_incomplete_event_size`) and the calls of asyncio (`connection_made`, `data_received`,
@@ -230,9 +232,10 @@ def _connection_type(listener: CappedListener, metrics: BrokerMetrics) -> type[H
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
             super().connection_made(transport)
             shown = PeerCertificate.of_tls(transport.get_extra_info("peercert"))
-            self.app_state = {**self.app_state, CERTIFICATE: shown}
             peer: socket.socket = transport.get_extra_info("socket")
             self.descriptor = peer.fileno()
+            know = partial(listener.know, self.descriptor)
+            self.app_state = {**self.app_state, CERTIFICATE: shown, KNOW: know}
             if listener.is_over:
                 metrics.refused("http", "connections")
                 words = f"{listener.most} connections have a request under way; try again later"

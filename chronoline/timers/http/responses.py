@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
 
 from chronoline.core.errors import ChronolineError, InvalidInput
+from chronoline.runtime.admission import BodyRoom
 from chronoline.runtime.json_bounds import check_json_bounds
 from chronoline.runtime.terminal_text import printable
 from chronoline.timers.ids import TimerName, no_timer, parse_name
@@ -21,6 +23,8 @@ Handlers = Mapping[str, Handler]
 """By method."""
 
 TIMERS = "/timers"
+ROOM: ContextVar[BodyRoom | None] = ContextVar("chronoline_timers_room", default=None)
+"""The room for the body of the request that this task answers."""
 _MOST_DIGITS = 12
 _MOST_REASON = 500
 
@@ -58,23 +62,31 @@ def refuse(
 async def read_body(
     request: web.BaseRequest, most_bytes: int, *, patience_s: float = 30.0
 ) -> bytes:
-    """The body. Raises `HttpRefusal` for one that is too large, before it is in memory, or too slow."""
+    """The body. Raises `HttpRefusal` for one that is too large, before it is in memory, or too slow, and
+    `NodeBusy`.
+    """
     too_large = HttpRefusal(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         f"the body is larger than {most_bytes} bytes",
         {"Connection": "close"},
     )
+    room = ROOM.get()
     if (request.content_length or 0) > most_bytes:
         raise too_large
     if request.content_length is not None and request.content.is_eof():
-        return await request.content.read()  # it is complete, and as long as announced
-    body = bytearray()
+        body = await request.content.read()  # it is complete, and as long as announced
+        if room is not None:
+            await room.grow(len(body), is_complete=True)
+        return body
+    parts = bytearray()
     try:
         async with asyncio.timeout(patience_s):
             async for chunk in request.content.iter_any():
-                body += chunk
-                if len(body) > most_bytes:
+                parts += chunk
+                if len(parts) > most_bytes:
                     raise too_large
+                if room is not None:
+                    await room.grow(len(parts), is_complete=request.content.is_eof())
     except TimeoutError:
         raise HttpRefusal(
             HTTPStatus.REQUEST_TIMEOUT,
@@ -83,7 +95,7 @@ async def read_body(
         ) from None
     except web.RequestPayloadError:
         raise InvalidInput("the body is not encoded as it says") from None
-    return bytes(body)
+    return bytes(parts)
 
 
 async def read_object(request: web.BaseRequest, most_bytes: int) -> dict[str, Any]:

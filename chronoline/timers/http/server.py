@@ -5,7 +5,6 @@ A dictionary finds the handler: there are few paths, and a router would cost mor
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Iterator
@@ -18,12 +17,12 @@ from aiohttp.http import HttpProcessingError
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import InvalidInput, NodeBusy, StoreError
 from chronoline.runtime import audit
-from chronoline.runtime.admission import Admission, client_key
+from chronoline.runtime.admission import Admission, BodyClients, BodyRoom
 from chronoline.runtime.listener import CappedListener, listen
 from chronoline.timers.http.admin import TIMER_PREFIX, AdminHandlers
 from chronoline.timers.http.clients import ClientHandlers
 from chronoline.timers.http.nodes import NodeHandlers
-from chronoline.timers.http.responses import TIMERS, Handlers, HttpRefusal, refuse
+from chronoline.timers.http.responses import ROOM, TIMERS, Handlers, HttpRefusal, refuse
 from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import MOST_BYTES
 from chronoline.timers.requests import MOST_BODY_BYTES
@@ -77,13 +76,13 @@ class TimersEdge:
         resync: Resync,
         *,
         reload: Callable[[], Awaitable[None]],
-        admits: Callable[[web.BaseRequest, RequestArea], None] = lambda *_: None,
+        admits: Callable[[web.BaseRequest, RequestArea], str] = lambda *_: "",
         admission: Admission | None = None,
         most_timers: int = 5_000_000,
         most_body_bytes: int = MOST_BODY_BYTES,
     ) -> None:
-        """`reload` reads the list of nodes again; `admits` raises `HttpRefusal` for a request without its
-        token, or without its right.
+        """`reload` reads the list of nodes again; `admits` returns the client of a request, empty if it
+        need not prove who it is, and raises `HttpRefusal` for one without its token, or without its right.
 
         `admission` bounds the requests of all clients that are under way.
         """
@@ -186,10 +185,12 @@ class TimersEdge:
                 {"Connection": "close"},
             )
         try:
-            self._admits(request, self._area_of(request))
+            client = self._admits(request, self._area_of(request))
         except HttpRefusal:
             self._metrics.refused("not_admitted")
             raise
+        for listener in self._listeners:
+            listener.know(_descriptor_of(request))
         handlers = self._handlers(request.path)
         handler = handlers.get(request.method)
         if handler is None:
@@ -206,19 +207,25 @@ class TimersEdge:
                 {"Connection": "close"},
             )
         try:
-            admitted = await self._admission.admit(_client_of(request), self._size_bytes(request))
+            with BodyRoom(
+                self._admission, _clients_of(request, client), self._size_bytes(request)
+            ) as room:
+                ROOM.set(room)
+                await room.begin()
+                return await handler(request)
         except NodeBusy as error:
             self._metrics.refused("node_busy")
             raise HttpRefusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
-        with admitted:
-            return await handler(request)
 
     def _size_bytes(self, request: web.BaseRequest) -> int:
-        """The largest size that the body of a request, which is not read yet, can have."""
+        """The largest size that the body of a request, which is not read yet, can have; at least 1.
+
+        So a request without a body counts among those that are under way.
+        """
         most_bytes = MOST_BYTES if request.path in self._of_nodes else self._most_body_bytes
         if request.content_length is None:
-            return most_bytes if request.can_read_body else 0
-        return min(request.content_length, most_bytes)
+            return most_bytes if request.can_read_body else 1
+        return max(1, min(request.content_length, most_bytes))
 
     def _handlers(self, path: str) -> Handlers:
         if (handlers := self._by_path.get(path)) is not None:
@@ -239,11 +246,11 @@ def authorization_of(request: web.BaseRequest) -> bytes:
     return request.headers.get("Authorization", "").encode(errors="surrogateescape")
 
 
-def _client_of(request: web.BaseRequest) -> str:
-    """The client whose share of the node a request takes."""
+def _clients_of(request: web.BaseRequest, client: str) -> BodyClients:
+    """The clients whose shares of the node a request takes."""
     address = _address_of(request)
-    shown = hashlib.sha256(authorization_of(request)).hexdigest()
-    return client_key(shown, address, is_local=is_loopback(address.rpartition(":")[0]))
+    is_local = is_loopback(address.rpartition(":")[0])
+    return BodyClients.of(client, address, is_local=is_local, is_proven=bool(client))
 
 
 def _address_of(request: web.BaseRequest) -> str:

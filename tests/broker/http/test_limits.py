@@ -180,6 +180,10 @@ def test_bodies_wait_for_room_in_memory(tmp_path: Path) -> None:
             silent = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(2)]
             for _, writer in silent:
                 writer.write(_ANNOUNCED % (b"", 64 * KIB))
+            await until(lambda: node.under_way_bytes == 2 * node.least_bytes)
+            await served.put("small")  # a body that is only announced has little room
+            for _, writer in silent:
+                writer.write(bytes(node.least_bytes + 1))
             await until(lambda: node.under_way_bytes == 128 * KIB)
             check(await served.http.put("/v1/topics/t/messages/m", json={}), 429, "node_busy")
             assert (await served.http.get("/v1/topics")).status_code == 200  # it has no body
