@@ -7,8 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from chronoline.broker.context import BrokerContext
-from chronoline.broker.degradation import Degradation
-from chronoline.broker.overseer import KnownBroker
+from chronoline.broker.degradation import OF_OTHERS, Degradation
 from chronoline.broker.subscription import Subscription
 from chronoline.coordination.generations import NOTHING_AGREED
 from chronoline.coordination.membership import BrokerRecord, ConsumerRecord
@@ -29,6 +28,8 @@ class BrokerInfo:
     health: BrokerHealth
     problems: tuple[str, ...] = ()
     """Why it is degraded, in words; of other brokers those that name no hosts."""
+    notices: tuple[str, ...] = ()
+    """Its notices of other brokers: they are not its own state, and change no choice."""
     clock_ahead_ms: float | None = None
     """The time by which its clock is ahead of ours; None if it is not known."""
 
@@ -79,21 +80,24 @@ async def cluster_info(parts: BrokerContext) -> ClusterInfo:
 def _brokers(parts: BrokerContext, degraded: tuple[Degradation, ...]) -> Iterator[BrokerInfo]:
     own = parts.member.record
     others = [each for each in parts.overseer.known() if each.record.name != own.name]
+    own_state = [each for each in degraded if each.type not in OF_OTHERS]
+    yield BrokerInfo(
+        record=own,
+        health=BrokerHealth.DEGRADED if own_state else BrokerHealth.HEALTHY,
+        problems=tuple(each.reason for each in own_state),
+        notices=tuple(each.reason for each in degraded if each.type in OF_OTHERS),
+        clock_ahead_ms=0.0,
+    )
     offsets = {name: each.likely_ms for name, each in parts.clocks.offsets.items()}
-    offsets[own.name] = 0.0
-    health = BrokerHealth.DEGRADED if degraded else BrokerHealth.HEALTHY
-    for each in (KnownBroker(own, health), *others):
-        is_own = each.record.name == own.name
+    for other in others:
+        told = other.record.told
         yield BrokerInfo(
-            record=each.record,
-            health=each.health,
-            problems=tuple(one.reason for one in degraded) if is_own else _told_by(each.record),
-            clock_ahead_ms=offsets.get(each.record.name),
+            record=other.record,
+            health=other.health,
+            problems=tuple(words for type, words in told if type not in OF_OTHERS),
+            notices=tuple(words for type, words in told if type in OF_OTHERS),
+            clock_ahead_ms=offsets.get(other.record.name),
         )
-
-
-def _told_by(record: BrokerRecord) -> tuple[str, ...]:
-    return record.reasons or record.problems
 
 
 def _local(parts: BrokerContext, subscription: Subscription) -> SubscriberInfo:

@@ -15,6 +15,9 @@ ends by measured conditions alone. The closures of the node's gate make it unrea
 - peers: brokers vanished without leaving;
 - consumers: most consumers of a topic return errors or are busy; those with errors get single messages;
 - producers: most requests of some producers fail; these are throttled.
+
+The first two are about others. One broker that vanishes, or whose clock is off, is noticed by all: they are
+shown apart from the state of the broker itself.
 """
 
 from __future__ import annotations
@@ -56,6 +59,8 @@ NOTICES = frozenset(
     }
 )
 """Types that are shown, and leave the node ready."""
+OF_OTHERS = frozenset({DegradationType.DRIFT, DegradationType.PEERS})
+"""The notices that say nothing about this broker: it has seen them of others, as all the others may have."""
 
 
 @dataclass(frozen=True, slots=True)

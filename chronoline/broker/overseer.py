@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from chronoline.broker.degradation import NOTICES, DegradationType
+from chronoline.broker.degradation import NOTICES, OF_OTHERS, DegradationType
 from chronoline.coordination.contract import Coordination, KeyWatch, View
 from chronoline.coordination.membership import (
     BROKERS,
@@ -220,7 +220,9 @@ def _with_streams(state: BrokerState, consumers: Mapping[str, int], producers: i
 
 
 def _health_of(record: BrokerRecord) -> BrokerHealth:
-    return BrokerHealth.DEGRADED if record.problems else BrokerHealth.HEALTHY
+    """Its own state, for people: what it has noticed of others is not its own."""
+    is_degraded = any(each not in OF_OTHERS for each in record.problems)
+    return BrokerHealth.DEGRADED if is_degraded else BrokerHealth.HEALTHY
 
 
 def _fitness_of(record: BrokerRecord) -> BrokerHealth:

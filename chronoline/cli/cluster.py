@@ -36,6 +36,10 @@ def cluster(broker: Broker, as_json: AsJson = False) -> None:
         print(json.dumps(asdict(found), indent=2))
         return
     print_table(_brokers(found.brokers))
+    for each in found.brokers:
+        for notice in each.notices:
+            words = f"{each.name} noticed: {notice}"
+            Console().print(Text(printable(words), style="yellow"), soft_wrap=True)
     if found.coordination_problem:
         Console().print(Text(printable(found.coordination_problem), style="red"), soft_wrap=True)
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from chronoline.broker.degradation import NOTICES
+from chronoline.broker.degradation import NOTICES, OF_OTHERS
 from chronoline.cli.broker import Broker, asks_a_broker
 from chronoline.cli.options import AsJson
 from chronoline.cli.output import print_table
@@ -105,10 +105,13 @@ def _reasons(info: pb.Cluster) -> list[str]:
     """Why the broker is not ready; a broker of an earlier version reports only its store."""
     away = [f"The store does not answer: {info.store_problem}"] if info.store_problem else []
     others = [each for each in info.degradations if not (away and each.type == "storage")]
-    return away + [
-        f"{'Degraded' if each.type in NOTICES else 'Not ready'} ({each.type}): {each.reason}"
-        for each in others
-    ]
+    return away + [f"{_kind_of(each)} ({each.type}): {each.reason}" for each in others]
+
+
+def _kind_of(degradation: pb.Degradation) -> str:
+    if degradation.type in OF_OTHERS:
+        return "Noticed"
+    return "Degraded" if degradation.type in NOTICES else "Not ready"
 
 
 def _subscribers(info: pb.Cluster) -> Table:

@@ -23,6 +23,8 @@ class ClusterBroker:
     """`healthy`, `degraded`, or `inactive`: it was connected a while ago, and is not any more."""
     problems: tuple[str, ...]
     """Why it is degraded."""
+    notices: tuple[str, ...]
+    """Its notices of other brokers: one that vanished, a clock that is off."""
     topics: int
     consumers: int
     messages_per_s: int
@@ -42,6 +44,7 @@ class ClusterBroker:
             rack=wire.rack,
             health=wire.health,
             problems=tuple(wire.problems),
+            notices=tuple(wire.notices),
             topics=wire.topics,
             consumers=wire.consumers,
             messages_per_s=wire.messages_per_s,

@@ -164,6 +164,7 @@ def _row(info: BrokerInfo) -> dict[str, Any]:
         "name": record.name,
         "health": info.health.value,
         "problems": info.problems,
+        "notices": info.notices,
         "version": record.version,
         "address": record.address,
         "rack": record.rack,

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from chronoline.coordination.contract import (
     DEFAULT_MARGIN_MS,
@@ -88,7 +89,7 @@ class BrokerRecord(Record):
     rack: str = ""
     load: BrokerLoad = BrokerLoad()
     problems: tuple[str, ...] = ()
-    """Why it is degraded; empty while it is healthy."""
+    """Why it is degraded, and what it has noticed of others; empty while it is healthy."""
     reasons: tuple[str, ...] = ()
     """The same in words, of the moment at which the problems changed."""
     version: str = ""
@@ -97,6 +98,11 @@ class BrokerRecord(Record):
     @property
     def key(self) -> str:
         return key_of("brokers", self.name)
+
+    @property
+    def told(self) -> tuple[tuple[str, str], ...]:
+        """Its problems: the type of each, and the reason, or the type again if it gave none."""
+        return tuple(zip_longest(self.problems, self.reasons or self.problems, fillvalue=""))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from chronoline.broker.degradation import Degradation, DegradationType
+import pytest
+
+from chronoline.broker.cluster_info import cluster_info
+from chronoline.broker.context import BrokerContext
+from chronoline.broker.degradation import NOTICES, Degradation, DegradationType
 from chronoline.core.selector import BrokerHealth, ClientKind
 from chronoline.core.version import VERSION
 from tests.broker.cluster.scene import cluster
@@ -10,13 +14,17 @@ from tests.coordination.engines import EmbeddedEngine
 from tests.deadline import run_scene, until
 
 _SOON_S = 0.02
+Shown = tuple[BrokerHealth, tuple[str, ...], tuple[str, ...]]
+"""Health, problems and notices of a broker."""
 
 
-def test_notices_of_other_brokers_are_shown_and_keep_no_client_away() -> None:
+@pytest.mark.parametrize("kind", sorted(NOTICES))
+def test_notice_shows_whose_state_it_is_and_keeps_no_client_away(kind: DegradationType) -> None:
+    """One that is about others leaves the broker healthy: all may notice one that vanished."""
     words = ["broker z at 10.0.0.1 is gone"]
 
     def notices() -> list[Degradation]:
-        return [Degradation(DegradationType.PEERS, each, "a peer is gone") for each in words]
+        return [Degradation(kind, each, "it is gone") for each in words]
 
     async def scene() -> None:
         async with cluster(EmbeddedEngine(), "one", "two", upkeep_every_s=_SOON_S) as brokers:
@@ -24,25 +32,45 @@ def test_notices_of_other_brokers_are_shown_and_keep_no_client_away() -> None:
             assert asked is not None
             assert parts is not None
             parts.degradation.watch(notices)
-            client = await brokers.client("one")
 
-            async def shown() -> tuple[str, tuple[str, ...]]:
-                (two,) = [each for each in (await client.cluster()).brokers if each.name == "two"]
-                return two.health, two.problems
+            async def shown(by: BrokerContext) -> Shown | None:
+                found = {each.record.name: each for each in (await cluster_info(by)).brokers}
+                two = found.get("two")
+                return None if two is None else (two.health, two.problems, two.notices)
 
-            async def is_degraded() -> bool:
-                return await shown() == ("degraded", ("a peer is gone",))
+            def expected(reason: str) -> Shown:
+                if kind in (DegradationType.DRIFT, DegradationType.PEERS):
+                    return BrokerHealth.HEALTHY, (), (reason,)
+                return BrokerHealth.DEGRADED, (reason,), ()
+
+            async def is_shown() -> bool:
+                return await shown(asked) == expected("it is gone")
 
             async def is_well() -> bool:
-                return await shown() == ("healthy", ())
+                return await shown(asked) == (BrokerHealth.HEALTHY, (), ())
 
-            await until(is_degraded)
-            versions = {each.version for each in (await client.cluster()).brokers}
-            assert versions == {VERSION}
+            await until(is_shown)
+            assert await shown(parts) == expected("broker z at 10.0.0.1 is gone")
             preferred = asked.overseer.prefer(1, ClientKind.CONSUMER, "", only_look=True)
             assert {each.health for each in preferred} == {BrokerHealth.HEALTHY}
             words.clear()
             await until(is_well)
+
+    run_scene(scene)
+
+
+def test_client_sees_versions_and_notices() -> None:
+    def notices() -> list[Degradation]:
+        return [Degradation(DegradationType.PEERS, "z is gone", "a peer is gone")]
+
+    async def scene() -> None:
+        async with cluster(EmbeddedEngine(), "one", upkeep_every_s=_SOON_S) as brokers:
+            parts = brokers.brokers["one"].node.parts
+            assert parts is not None
+            parts.degradation.watch(notices)
+            (one,) = (await (await brokers.client("one")).cluster()).brokers
+            assert (one.version, one.health) == (VERSION, "healthy")
+            assert (one.problems, one.notices) == ((), ("z is gone",))
 
     run_scene(scene)
 

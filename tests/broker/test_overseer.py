@@ -92,7 +92,7 @@ def test_broker_with_a_notice_is_as_good_as_any() -> None:
     placement.saw_consumers(_consumers(a=4))
     for now_ms in (0, 2_000, 4_000):
         assert placement.moves(_STREAMS, 2, now_ms) == []
-    assert placement.known(0)[0].health is BrokerHealth.DEGRADED
+    assert placement.known(0)[0].health is BrokerHealth.HEALTHY
 
 
 # The list of brokers

@@ -25,7 +25,13 @@ _BROKERS = [
         clock_ahead_us=0,
     ),
     pb.Broker(id="b2", address="b:7400", health="degraded", problems=["clock\x1b", "storage"]),
-    pb.Broker(id="b3", address="c:7400", health="inactive", clock_ahead_us=-2_500_000),
+    pb.Broker(
+        id="b3",
+        address="c:7400",
+        health="inactive",
+        clock_ahead_us=-2_500_000,
+        notices=["b4\x1b left"],
+    ),
 ]
 
 
@@ -61,7 +67,7 @@ def test_brokers_are_shown_with_health_load_and_clock(
     assert "degraded: clock�; storage" in two
     assert "inactive" in three
     assert "-2,500 ms" in three
-    assert command("cluster").splitlines()[-1] == "it does not answer"
+    assert command("cluster").splitlines()[-2:] == ["b3 noticed: b4� left", "it does not answer"]
 
 
 def test_topic_shows_who_serves_its_buckets(command: Command, client: Client, topic: str) -> None:

@@ -388,6 +388,7 @@ def _broker_to_wire(info: BrokerInfo) -> pb.Broker:
         rack=record.rack,
         health=info.health.value,
         problems=info.problems,
+        notices=info.notices,
         topics=record.load.topics,
         consumers=record.load.consumers,
         messages_per_s=record.load.messages_per_s,

@@ -101,6 +101,7 @@ def _broker(info: BrokerInfo) -> BrokerResponse:
         rack=record.rack,
         health=info.health.value,
         problems=list(info.problems),
+        notices=list(info.notices),
         topics=record.load.topics,
         consumers=record.load.consumers,
         messages_per_s=record.load.messages_per_s,

@@ -439,6 +439,9 @@ class BrokerResponse(BaseModel):
         description="`healthy`, `degraded`, or `inactive`: it was connected a while ago."
     )
     problems: list[str] = Field(description="Why it is degraded.")
+    notices: list[str] = Field(
+        description="Its notices of other brokers. They are not its own state."
+    )
     topics: int
     consumers: int
     messages_per_s: int

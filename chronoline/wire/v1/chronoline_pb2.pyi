@@ -100,7 +100,7 @@ class InfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Broker(_message.Message):
-    __slots__ = ("id", "version", "roles", "address", "rack", "health", "problems", "topics", "consumers", "messages_per_s", "load_percent", "clock_ahead_us")
+    __slots__ = ("id", "version", "roles", "address", "rack", "health", "problems", "topics", "consumers", "messages_per_s", "load_percent", "clock_ahead_us", "notices")
     ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROLES_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +113,7 @@ class Broker(_message.Message):
     MESSAGES_PER_S_FIELD_NUMBER: _ClassVar[int]
     LOAD_PERCENT_FIELD_NUMBER: _ClassVar[int]
     CLOCK_AHEAD_US_FIELD_NUMBER: _ClassVar[int]
+    NOTICES_FIELD_NUMBER: _ClassVar[int]
     id: str
     version: str
     roles: _containers.RepeatedScalarFieldContainer[str]
@@ -125,7 +126,8 @@ class Broker(_message.Message):
     messages_per_s: int
     load_percent: int
     clock_ahead_us: int
-    def __init__(self, id: _Optional[str] = ..., version: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., address: _Optional[str] = ..., rack: _Optional[str] = ..., health: _Optional[str] = ..., problems: _Optional[_Iterable[str]] = ..., topics: _Optional[int] = ..., consumers: _Optional[int] = ..., messages_per_s: _Optional[int] = ..., load_percent: _Optional[int] = ..., clock_ahead_us: _Optional[int] = ...) -> None: ...
+    notices: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., version: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., address: _Optional[str] = ..., rack: _Optional[str] = ..., health: _Optional[str] = ..., problems: _Optional[_Iterable[str]] = ..., topics: _Optional[int] = ..., consumers: _Optional[int] = ..., messages_per_s: _Optional[int] = ..., load_percent: _Optional[int] = ..., clock_ahead_us: _Optional[int] = ..., notices: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Buckets(_message.Message):
     __slots__ = ("start", "stop")
