@@ -20,6 +20,7 @@ from chronoline.pipe.outputs.factory import open_output
 from chronoline.pipe.places import Place, check_log, missing_file
 from chronoline.pipe.settings import PipeSettings, fixed_problem
 from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.extras import beside_imports
 from chronoline.runtime.message_ids import new_id
 from chronoline.stores.factory import open_store
 
@@ -79,7 +80,7 @@ def _check_places(settings: PipeSettings) -> Iterator[Finding]:
 
 def _try(part: str, check: Callable[[], str]) -> Finding:
     try:
-        return Finding(part, check(), True)
+        return Finding(part, beside_imports(check), True)
     except ChronolineError as error:
         return Finding(part, str(error), False, isinstance(error, Bearable))
 

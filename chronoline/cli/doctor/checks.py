@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chronoline.core.errors import ChronolineError
+from chronoline.runtime.extras import beside_imports
 
 CHECK_S = 15.0
 """A check that takes longer is given up. Kafka's library needs ten seconds to say why it is not answered."""
@@ -80,7 +81,7 @@ class _Run:
 
     def _run(self) -> None:
         try:
-            found = self.check.look()
+            found = beside_imports(self.check.look)
         except ChronolineError as error:
             found = problem(_one_line(error))
         except Exception as error:  # a defect of a check must not hide what the others found
