@@ -7,6 +7,7 @@ its option `index`. Everything that takes the URL of a log takes such a string.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ INDEXES = {
     "postgresql": "postgresql://user@host:5432/database",
     "dynamodb": "dynamodb://table?region=eu-central-1",
 }
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _REGION_OF_THE_STACK = "region-of-the-stack"
 
 
@@ -61,8 +63,12 @@ class _Place:
 
 
 def url_of(place: str | PathLike[str]) -> str:
-    """The URL of a log; a path is that of its folder."""
-    return place if isinstance(place, str) else Path(place).absolute().as_uri()
+    """A URL unchanged; a path as the URL of its folder."""
+    if isinstance(place, str) and _SCHEME.match(place):
+        return place
+    if not place or (isinstance(place, str) and "\0" in place):
+        raise InvalidInput(f"{place!r} is neither a URL nor a folder")
+    return Path(place).expanduser().absolute().as_uri()
 
 
 def open_parts(url: str, index: str | None = None) -> tuple[Objects, Index]:

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from chronoline.core.errors import InvalidInput, StoreError
+from chronoline.log.factory import url_of
 from chronoline.log.log import Log
 from chronoline.runtime.store_url import split_url
-
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-
-
-def url_of(place: str) -> str:
-    """A URL unchanged; a path as the URL of its folder."""
-    if _SCHEME.match(place):
-        return place
-    if not place or "\0" in place:
-        raise InvalidInput(f"{place!r} is neither a URL nor a folder")
-    return Path(place).expanduser().absolute().as_uri()
 
 
 def open_log(place: str) -> Log:

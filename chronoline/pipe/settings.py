@@ -6,7 +6,6 @@ and `examples/pipe-embedded.toml` show their use.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -26,7 +25,7 @@ from chronoline.core.limits import (
 )
 from chronoline.core.topic import Topic, TopicSettings, check_topic_name
 from chronoline.delivery.lane import DEFAULT_HOLD_MS
-from chronoline.log.factory import connection_string, parts_on_one_machine
+from chronoline.log.factory import connection_string, parts_on_one_machine, url_of
 from chronoline.pipe.places import Place
 from chronoline.pipe.properties import Value, delivery_problem
 from chronoline.runtime.settings.loader import Rule, Settings, SettingsTable, Sources, Table
@@ -42,7 +41,6 @@ from chronoline.runtime.store_url import SCHEMES, lasting_store, scheme_of, with
 from chronoline.stores.inputs import MAX_EARLY_CANCEL_MS
 
 DEFAULT_STORE = "sqlite:///chronoline-data/pipe.db"
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _DAY_MS = 86_400_000
 _LONGEST_POSITION = len("-2147483647-9223372036854775807")
 _MOST_TOPIC_CHARACTERS = 128 - _LONGEST_POSITION
@@ -77,8 +75,7 @@ def _log(place: str) -> str:
     """The connection string of a log in its canonical form; a path is a folder."""
     if not place or "\0" in place:
         raise ValueError("is neither the URL of a log nor a folder")
-    url = place if _URL.match(place) else Path(place).expanduser().absolute().as_uri()
-    return connection_string(url)
+    return connection_string(url_of(place))
 
 
 TimelineName = Annotated[str, AfterValidator(_timeline)]

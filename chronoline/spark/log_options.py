@@ -9,6 +9,7 @@ from typing import Self
 
 from chronoline.core.errors import InvalidInput
 from chronoline.log.contract import Head
+from chronoline.log.factory import url_of
 from chronoline.spark.options import Options
 
 FORMAT = "chronoline_log"
@@ -21,7 +22,7 @@ _SPARK_OWN = ("checkpointLocation", "queryName")
 """Options that Spark itself adds to those of a stream."""
 
 OPTIONS = {
-    "log": "The string that names the log, as `chronoline log init` prints it.",
+    "log": "The log: the string that `chronoline log init` prints, or a folder.",
     "topic": "The topic to read or to append to.",
     "startingOffsets": "Where to start: `earliest`, `latest`, or the next sequence of each partition such as"
     ' `{"0": 17, "1": -2}`, in which -2 is earliest and -1 latest. By default `earliest` for a batch,'
@@ -75,7 +76,7 @@ class ReadSettings:
         most_per_task = options.whole("maxRecordsPerPartition", 500_000, low=1)
         assert most_per_task is not None
         return cls(
-            log=options.required("log", _LOG_EXAMPLE),
+            log=url_of(options.required("log", _LOG_EXAMPLE)),
             topic=options.required("topic", "orders"),
             partitions=_partitions(options),
             start=_offsets(options, "startingOffsets", start),
@@ -118,7 +119,7 @@ class WriteSettings:
     @classmethod
     def _parse(cls, options: Options, *also_known: str) -> Self:
         settings = cls(
-            log=options.required("log", _LOG_EXAMPLE),
+            log=url_of(options.required("log", _LOG_EXAMPLE)),
             topic=options.required("topic", "orders"),
             fail_on_data_loss=options.boolean("failOnDataLoss", True),
         )

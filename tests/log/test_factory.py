@@ -18,6 +18,7 @@ from chronoline.log.factory import (
     parts_on_one_machine,
     prepare,
     template,
+    url_of,
 )
 from chronoline.log.index.sqlite import SqliteIndex
 from chronoline.log.objects.local import LocalObjects
@@ -61,6 +62,16 @@ def test_a_path_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     with Log(Path("50% log")) as log:
         assert [topic.name for topic in log.topics()] == ["t"]
+
+
+@pytest.mark.parametrize("place", ["log", "./log", "~/log", "/absolute/log"])
+def test_a_path_as_text_is_a_folder_too(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = Path("/absolute/log") if place.startswith("/") else tmp_path / "log"
+    assert url_of(place) == folder.as_uri()
 
 
 def test_a_folder_may_have_another_index(tmp_path: Path) -> None:

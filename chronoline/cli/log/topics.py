@@ -20,10 +20,10 @@ from chronoline.cli.output import count_of, print_table
 from chronoline.core.errors import TopicExists, TopicNotFound
 from chronoline.log import GroupNotFound, GroupProgress, Log
 from chronoline.log.contract import Head
-from chronoline.log.factory import prepare
+from chronoline.log.factory import prepare, url_of
 from chronoline.log.factory import template as template_of
 from chronoline.log.log import DEFAULT_PARTITIONS
-from chronoline.log.place import open_log, url_of
+from chronoline.log.place import open_log
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.terminal_text import printable
 from chronoline.runtime.timestamps import show_moment

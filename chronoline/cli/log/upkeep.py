@@ -16,7 +16,8 @@ from chronoline.cli.progress import showing
 from chronoline.core.errors import InvalidInput
 from chronoline.core.units import parse_duration_ms, parse_size_bytes
 from chronoline.log import Log, import_events
-from chronoline.log.place import open_log, url_of
+from chronoline.log.factory import url_of
+from chronoline.log.place import open_log
 from chronoline.runtime.signals import exit_on_sigterm
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from chronoline.cli.options import Config, parse_settings, sharing
 from chronoline.core.errors import InvalidInput
-from chronoline.log.place import url_of
+from chronoline.log.factory import url_of
 from chronoline.pipe.places import Place
 from chronoline.pipe.settings import PipeSettings
 

@@ -14,7 +14,7 @@ from chronoline.cli.log import topics as setup_commands
 from chronoline.cli.log.topics import _hold_end  # of any moment, not of the current one
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.log import Log, NewEvent
-from chronoline.log.place import url_of
+from chronoline.log.factory import url_of
 from chronoline.runtime.timestamps import show_moment
 from tests.cli.log.command import Command
 

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from chronoline.core.errors import ChronolineError
 from chronoline.log import Event, Log, NewEvent
 from chronoline.spark.log import LogSource
+from chronoline.spark.log_options import ReadSettings, WriteSettings
 from tests.log.internals import index_of, objects_of
 
 EVERY_BYTE = bytes(range(256))
@@ -173,7 +174,7 @@ def test_dropped_events_fail_or_are_skipped(session: SparkSession, log: Log, url
         ({"endingOffsets": '{"0": 9, "1": 0, "2": 0}'}, "partition 0 of topic 'in' ends at 0"),
         ({"maxOffsetsPerTrigger": "5"}, "no option 'maxoffsetspertrigger' here"),
         ({"failOnDataLoss": "perhaps"}, "write true or false"),
-        ({"log": "chronoline-log"}, "no log can be at a bare path"),
+        ({"log": "chronoline-log"}, "there is no log at file:///.*/chronoline-log"),
     ],
 )
 def test_bad_options_are_refused(
@@ -184,6 +185,12 @@ def test_bad_options_are_refused(
     schema = session.createDataFrame([], LogSource(given).schema()).schema
     with pytest.raises(ChronolineError, match=problem):
         LogSource(given).reader(schema).partitions()
+
+
+def test_folder_names_a_log_as_its_url_does(url: str) -> None:
+    given = CaseInsensitiveDict({"log": url.removeprefix("file://"), "topic": "in"})
+    assert ReadSettings.of_batch(given).log == url
+    assert WriteSettings.of_batch(given).log == url
 
 
 # Writing a batch
