@@ -7,6 +7,7 @@ a connection without a certificate of it ends in the handshake.
 
 from __future__ import annotations
 
+import logging
 import ssl
 import time
 from collections.abc import Callable, Iterable
@@ -20,8 +21,9 @@ import grpc
 from chronoline.broker.principals import ANYBODY, Principal
 from chronoline.broker.tokens import Tokens, hash_of
 from chronoline.core.addresses import is_loopback
-from chronoline.core.errors import CertificateExpired, InvalidInput
+from chronoline.core.errors import BrokerUnavailable, CertificateExpired, InvalidInput
 from chronoline.runtime.certificates import NO_CERTIFICATE, PeerCertificate
+from chronoline.runtime.log_summary import LogSummary
 from chronoline.runtime.tls import (
     ClientCertificates,
     Identity,
@@ -30,6 +32,11 @@ from chronoline.runtime.tls import (
     server_context,
 )
 from chronoline.runtime.watched_files import WatchedFiles
+
+_LOG = LogSummary(logging.getLogger(__name__))
+_UNREADABLE = (
+    "the node cannot read its tokens, and lets nobody in until it can; its log has the reason"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +138,11 @@ class Door:
         if record is not None:
             return Principal(record.name, record.rights)
         return None if self._issuer is None or not token else self._issuer.principal(token)
+
+    def unreadable(self, error: InvalidInput) -> BrokerUnavailable:
+        """The refusal of all clients while the tokens cannot be read. The reason is for the log alone."""
+        _LOG.log(logging.ERROR, "tokens_unreadable", "no client is let in: %s", error)
+        return BrokerUnavailable(_UNREADABLE)
 
     def host_problem(self, host: str) -> str | None:
         """The reason why a request for this host is refused; None if it is allowed.

@@ -189,7 +189,7 @@ class KeyUrl:
         keys = self._keys
         if keys is None or self._now_s() - self._fetched_s > _TRUSTED_S:
             raise BrokerUnavailable(
-                f"the keys of JWTs at {self._url} could not be fetched; try again"
+                "the keys of JWTs could not be fetched, the node's log has the reason; try again"
             )
         return keys
 

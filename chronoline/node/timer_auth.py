@@ -40,7 +40,10 @@ def request_check(door: Door, host: str) -> Callable[[web.BaseRequest, RequestAr
                 str(error),
                 {"WWW-Authenticate": "Bearer", "Connection": "close"},
             ) from None
-        except (InvalidInput, BrokerUnavailable) as error:  # the tokens or keys cannot be read
+        except InvalidInput as error:  # the file of tokens cannot be read
+            unreadable = door.unreadable(error)
+            raise HttpRefusal(HTTPStatus.SERVICE_UNAVAILABLE, str(unreadable)) from None
+        except BrokerUnavailable as error:  # the keys of JWTs are not there
             raise HttpRefusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
         if principal is None:
             raise HttpRefusal(

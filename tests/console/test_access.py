@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from chronoline.broker.auth import Door
-from chronoline.broker.degradation import Degradation, DegradationType
+from chronoline.broker.degradation import Degradation, Degradations, DegradationType
 from chronoline.broker.http.console_mount import Edge
 from chronoline.broker.tokens import Tokens
 from chronoline.console.app import Console
@@ -214,6 +214,25 @@ def test_stranger_learns_nothing_of_the_node(tmp_path: Path) -> None:
                 for word in ("a forged note", "vanished", served.node.parts.version):
                     assert word not in page.text
             assert "vanished" in await _sign_in(visitor, tokens["ops"])
+
+    asyncio.run(play())
+
+
+def test_stranger_reads_the_public_words_of_a_degradation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = Degradation(
+        DegradationType.STORAGE, "no route to db7.internal:5432", "the store does not answer"
+    )
+    monkeypatch.setattr(Degradations, "current", (away,))
+
+    async def play() -> None:
+        door, tokens = _door(tmp_path, ops="administer")
+        async with visiting(tmp_path, door=door) as (_, visitor):
+            page = await visitor.get("/sign-in")
+            assert "the store does not answer" in page
+            assert "db7" not in page
+            assert "db7.internal:5432" in await _sign_in(visitor, tokens["ops"])
 
     asyncio.run(play())
 

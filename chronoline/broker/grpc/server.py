@@ -460,7 +460,7 @@ def _let_in(door: Door, shown: Shown) -> Principal | None:
     try:
         return door.principal(shown)
     except InvalidInput as error:  # the file of tokens cannot be read
-        raise BrokerUnavailable(str(error)) from None
+        raise door.unreadable(error) from None
 
 
 def _authorization(metadata: Any) -> str | bytes:

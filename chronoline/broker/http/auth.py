@@ -23,7 +23,6 @@ from chronoline.broker.http.producer_throttle import ProducerThrottle
 from chronoline.broker.principals import ANYBODY, Principal
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import (
-    BrokerUnavailable,
     CertificateExpired,
     ChronolineError,
     InvalidInput,
@@ -180,7 +179,7 @@ class RequestGuard:
             self._parts.metrics.refused("http", "unauthenticated")
             raise
         except InvalidInput as error:  # the file of tokens cannot be read
-            raise BrokerUnavailable(str(error)) from None
+            raise self._door.unreadable(error) from None
         if principal is None and in_console:
             return NOBODY  # its pages ask for a token
         if principal is None:
