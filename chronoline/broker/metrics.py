@@ -130,9 +130,14 @@ FAMILIES: Mapping[str, Family] = {
         _STORAGE, "The total duration of queries, queueing included."
     ),
     "network_broker_bytes_total": Family(
-        ("direction", "partner", "topic"), "Bytes of frames from and to partners."
+        ("direction", "partner", "topic"),
+        "Bytes: frames of clients, messages of etcd (sync), the connections of PostgreSQL (storage).",
     ),
-    "network_broker_latency_ms": Family(("partner", "topic"), "The average one-way latency.", True),
+    "network_broker_latency_ms": Family(
+        ("partner", "topic"),
+        "One-way latency: the average of clients, half of the last round trip of etcd and PostgreSQL.",
+        True,
+    ),
     "network_broker_tcp_connections_total": Family((), "Open streams.", True),
     "networkbroker_active_channels_total": Family(("type", "topic"), "Open channels.", True),
     "networkbroker_active_channels_errors": Family(

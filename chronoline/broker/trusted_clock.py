@@ -140,6 +140,8 @@ class TrustedClock:
         asked_us = self._monotonic_us()
         theirs_ms = store.clock_ms()
         half_us = (self._monotonic_us() - asked_us) // 2
+        if store.traffic is not None:
+            store.traffic.answered(2 * half_us / 1_000_000)
         before, self._not_compared = self._compared, ""
         if theirs_ms is None:
             self.alone = True

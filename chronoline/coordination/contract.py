@@ -25,6 +25,7 @@ from typing import Self
 from urllib.parse import quote, unquote
 
 from chronoline.core.errors import InvalidInput
+from chronoline.runtime.partner_traffic import PartnerTraffic
 from chronoline.runtime.service import AsyncService
 
 MOST_OPERATIONS = 128
@@ -356,6 +357,9 @@ class Coordination(AsyncService):
     It starts also while the service is away; its calls raise `CoordinationUnavailable` then. Its stop ends
     its watches and closes its sessions.
     """
+
+    traffic: PartnerTraffic | None = None
+    """That with the service; None for an engine within the process."""
 
     @abstractmethod
     async def open_session(

@@ -22,6 +22,7 @@ from chronoline.core.errors import (
 from chronoline.databases.queries import load_migrations
 from chronoline.runtime.extras import needs
 from chronoline.runtime.fork_guard import ForkGuard
+from chronoline.runtime.partner_traffic import PartnerTraffic, socket_bytes
 
 with needs("PostgreSQL", "postgres"):
     import psycopg
@@ -118,6 +119,17 @@ class _ImpatientConnection(psycopg.Connection[tuple[Any, ...]]):
     is_only_local = False
     """Whether the wait of its last commit for a synchronous standby was cancelled."""
 
+    counted_bytes = (0, 0)
+    """The bytes to and from the server that are counted."""
+
+    def count_bytes(self, traffic: PartnerTraffic) -> None:
+        """Counts the bytes since the last call."""
+        found = None if self.closed else socket_bytes(self.fileno())
+        if found is not None:
+            out_bytes, in_bytes = self.counted_bytes
+            self.counted_bytes = found
+            traffic.moved(out_bytes=found[0] - out_bytes, in_bytes=found[1] - in_bytes)
+
     def hear(self, notice: psycopg.errors.Diagnostic) -> None:
         """Handles a notice of the server. A cancelled wait is no error to it, and its text has a language."""
         self.is_only_local |= notice.source_function == _WAIT_FOR_STANDBY
@@ -144,6 +156,8 @@ class PostgresDatabase:
         # The server did not answer, and no connection succeeded since.
         self._is_lost = False
         self._fork_guard = ForkGuard("the store")
+        self.traffic = PartnerTraffic()
+        """The traffic of the pool's connections."""
         self.keeps_sessions = True
         """False behind a pooler in transaction mode: LISTEN and all session state are lost there."""
         try:
@@ -337,6 +351,7 @@ class PostgresDatabase:
                 connection.close()  # the answer may still come, and would be taken for another's
             raise
         finally:
+            connection.count_bytes(self.traffic)
             self._pool.putconn(connection)
 
     def close(self) -> None:

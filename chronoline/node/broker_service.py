@@ -393,6 +393,18 @@ class BrokerService(AsyncService):
         self.parts.topics.refresh(topic)
         self.parts.loaders.topic_changed(topic)
 
+    def _traffic_samples(self) -> Iterable[Sample]:
+        """The traffic with etcd and with the store's server, if the broker has them."""
+        assert self.parts is not None
+        coordination = self.parts.member.coordination
+        for partner, traffic in (("sync", coordination.traffic), ("storage", self._store.traffic)):
+            if traffic is None:
+                continue
+            for direction, count in (("out", traffic.out_bytes), ("in", traffic.in_bytes)):
+                yield "network_broker_bytes_total", (direction, partner, ""), count
+            if traffic.latency_ms is not None:
+                yield "network_broker_latency_ms", (partner, ""), traffic.latency_ms
+
     def _samples(self) -> Iterable[Sample]:
         assert self.parts is not None
         assert self.grpc is not None
@@ -410,6 +422,7 @@ class BrokerService(AsyncService):
             if latencies:
                 mean = sum(latencies) / len(latencies)
                 yield "network_broker_latency_ms", (partner, ""), mean
+        yield from self._traffic_samples()
         yield "broker_under_way_bytes", (), self._admission.under_way_bytes
         for resource, count in SHORTAGES.counted.items():
             yield "broker_shortages_count", (resource,), count

@@ -55,6 +55,7 @@ from chronoline.core.permissions import Actor, Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life
 from chronoline.core.topic import DEFAULT_SETTINGS, Topic, TopicSettings
+from chronoline.runtime.partner_traffic import PartnerTraffic
 from chronoline.runtime.service import Closable
 from chronoline.stores.checks import check_name, check_time
 from chronoline.stores.inputs import InputAccount, InputClaim, Intake, TakenIn
@@ -206,6 +207,8 @@ class Store(ScheduleStore, Closable):
     """Durable messages with a due time. Obtained from `chronoline.store.open_store(url)`."""
 
     capabilities: Capabilities
+    traffic: PartnerTraffic | None = None
+    """That with the store's server; None for a store without one."""
 
     # Topics
 

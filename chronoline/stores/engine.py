@@ -18,6 +18,7 @@ from chronoline.core.message import DeadLetter, Header, Message, NewMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.schedule import Schedule
 from chronoline.core.topic import Topic
+from chronoline.runtime.partner_traffic import PartnerTraffic
 from chronoline.stores.contract import (
     Capabilities,
     Counts,
@@ -173,6 +174,8 @@ class Engine(Protocol[Connection]):
     """A database of topics, messages, input accounts and members. Thread-safe."""
 
     capabilities: Capabilities
+    traffic: PartnerTraffic | None = None
+    """That with the database's server, if it has one."""
 
     # Transactions
 

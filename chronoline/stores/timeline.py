@@ -110,6 +110,7 @@ class Timeline(Store):
     ) -> None:
         self.engine = engine
         self.capabilities = engine.capabilities
+        self.traffic = engine.traffic
         self.topics = TopicCatalog(engine, random_bytes)
         self._writer = Writer(engine, self.topics)
         # Topics without a dedupe time in which a message was deleted here since the last purge.

@@ -57,7 +57,7 @@ class SickStore:
         self.behind_ms = 0
 
     def __getattr__(self, name: str) -> Any:
-        if self.away and name not in ("watch", "capabilities"):
+        if self.away and name not in ("watch", "capabilities", "traffic"):
             raise StoreUnavailable("the server at db.example is gone")
         return getattr(self._store, name)
 

@@ -6,14 +6,20 @@ import asyncio
 import re
 from collections import defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.samples import Sample
 
 from chronoline.broker.metrics import BrokerMetrics
+from chronoline.coordination.contract import Coordination
+from chronoline.coordination.factory import open_coordination
 from chronoline.node.settings import NodeSettings
+from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
+from chronoline.testing.etcd import EtcdServer
+from chronoline.testing.postgres import PostgresServer
 from tests.broker.http.served import Served, serving
 from tests.broker.http.test_admin_routes import Away
 from tests.broker.metric_samples import scrape
@@ -148,6 +154,50 @@ def test_labels_have_all_values_of_the_table(shown: list[Sample]) -> None:
     ):
         values = {each.labels[label] for each in shown if each.name == name}
         assert values >= set(table[name].labels[label]), (name, label)
+
+
+def test_etcd_and_the_server_of_the_store_are_partners(
+    etcd_server: EtcdServer, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    body = bytes(200_000)
+
+    async def play() -> tuple[list[Sample], list[Sample]]:
+        url = postgres_server.create_database("partners")
+        coordination = open_coordination(etcd_server.url("partners"))
+        with open_store(url) as store:
+            async with serving(store, coordination=coordination) as served:
+                await served.create_topic("t")
+                await until(lambda: _latency_known(coordination, store))
+                before = await scrape(served.http)
+                async with served.client() as client:
+                    await client.send("t", body)
+                return before, await scrape(served.http)
+
+    before, after = (
+        {
+            (each.name, each.labels["partner"], each.labels.get("direction")): each.value
+            for each in samples
+            if each.name.startswith("network_broker_") and "partner" in each.labels
+        }
+        for samples in asyncio.run(play())
+    )
+    for partner in ("sync", "storage"):
+        assert after["network_broker_latency_ms", partner, None] > 0
+        for direction in ("in", "out"):
+            assert before["network_broker_bytes_total", partner, direction] > 0
+    written = ("network_broker_bytes_total", "storage", "out")
+    assert after[written] - before[written] >= len(body)
+
+
+def _latency_known(coordination: Coordination, store: Store) -> bool:
+    """Whether the ways to etcd and to the store's server were measured."""
+    partners = (coordination.traffic, store.traffic)
+    return all(each is not None and each.latency_ms is not None for each in partners)
+
+
+def test_node_without_partners_shows_none(shown: list[Sample]) -> None:
+    partners = {each.labels["partner"] for each in shown if "partner" in each.labels}
+    assert partners == {"producer", "consumer"}
 
 
 def test_queries_and_messages_are_counted_by_topic(shown: list[Sample]) -> None:

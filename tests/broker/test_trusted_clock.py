@@ -25,6 +25,7 @@ from chronoline.core.message import LeasedMessage, NewMessage
 from chronoline.core.permissions import Producer
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
+from chronoline.runtime.partner_traffic import PartnerTraffic
 from chronoline.runtime.timestamps import to_ms
 from chronoline.stores.factory import open_store
 from chronoline.testing import ManualClock
@@ -66,6 +67,7 @@ class _Store:
 
     def __init__(self, clock_ms: Callable[[], int | None]) -> None:
         self.clock_ms = clock_ms
+        self.traffic = PartnerTraffic()
 
 
 def _compared(bound_ms: int = 1_000) -> tuple[TrustedClock, ManualClock, ManualClock, _Ticks, Any]:
@@ -85,6 +87,13 @@ def _slow_store(ticks: _Ticks, ours: ManualClock, theirs: ManualClock, *, took_m
         return now_ms
 
     return _Store(slowly)
+
+
+def test_comparison_measures_the_way_to_the_store() -> None:
+    clock, ours, theirs, ticks, _ = _compared()
+    store = _slow_store(ticks, ours, theirs, took_ms=30)
+    clock.compare(store)
+    assert store.traffic.latency_ms == pytest.approx(15)
 
 
 def test_clock_within_the_bound_is_trusted() -> None:

@@ -22,6 +22,7 @@ from chronoline.core.errors import (
     CoordinationUnavailable,
     SessionLost,
 )
+from chronoline.runtime.partner_traffic import PartnerTraffic
 from chronoline.runtime.tasks import is_cancelled
 
 Answer = TypeVar("Answer")
@@ -73,19 +74,57 @@ class _StaleToken(CoordinationError):
     """The log-in is forgotten; nothing was changed."""
 
 
+class _CountedChannel:
+    """A channel for stubs that counts the bytes of their messages."""
+
+    def __init__(self, channel: grpc.aio.Channel, traffic: PartnerTraffic) -> None:
+        self._channel = channel
+        self._traffic = traffic
+
+    def unary_unary(self, method: str, **given: Any) -> Any:
+        return self._channel.unary_unary(method, **self._counted(**given))
+
+    def unary_stream(self, method: str, **given: Any) -> Any:
+        return self._channel.unary_stream(method, **self._counted(**given))
+
+    def stream_stream(self, method: str, **given: Any) -> Any:
+        return self._channel.stream_stream(method, **self._counted(**given))
+
+    def _counted(
+        self,
+        *,
+        request_serializer: Callable[[Any], bytes],
+        response_deserializer: Callable[[bytes], Any],
+        **others: Any,
+    ) -> dict[str, Any]:
+        def write(request: Any) -> bytes:
+            written = request_serializer(request)
+            self._traffic.moved(out_bytes=len(written))
+            return written
+
+        def read(came: bytes) -> Any:
+            self._traffic.moved(in_bytes=len(came))
+            return response_deserializer(came)
+
+        return {**others, "request_serializer": write, "response_deserializer": read}
+
+
 class EtcdMember:
     """One member of an etcd: its channel and its stubs. They have no types."""
 
-    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
+    def __init__(
+        self, address: str, credentials: grpc.ChannelCredentials | None, traffic: PartnerTraffic
+    ) -> None:
         self.address = address
         if credentials is None:
             self.channel = grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
         else:
             self.channel = grpc.aio.secure_channel(address, credentials, options=_CHANNEL_OPTIONS)
-        self.auth: Any = rpc.AuthStub(self.channel)
-        self.kv: Any = rpc.KVStub(self.channel)
-        self.lease: Any = rpc.LeaseStub(self.channel)
-        self.watch: Any = rpc.WatchStub(self.channel)
+        counted = _CountedChannel(self.channel, traffic)
+        self.auth: Any = rpc.AuthStub(counted)
+        self.kv: Any = rpc.KVStub(counted)
+        self.lease: Any = rpc.LeaseStub(counted)
+        self.watch: Any = rpc.WatchStub(counted)
 
     async def is_ready(self, within_s: float) -> bool:
         """Whether it is connected, or can be in this time."""
@@ -108,13 +147,16 @@ class EtcdConnection:
     def __init__(self, address: EtcdAddress, times: EtcdTimes) -> None:
         self.address = address
         self.times = times
+        self.traffic = PartnerTraffic()
         self._members: list[EtcdMember] = []
         self._turn = 0
         self._token: str | None = None
 
     def open(self) -> None:
         credentials = self.address.credentials()
-        self._members = [EtcdMember(each, credentials) for each in self.address.members]
+        self._members = [
+            EtcdMember(each, credentials, self.traffic) for each in self.address.members
+        ]
 
     async def close(self) -> None:
         members, self._members = self._members, []

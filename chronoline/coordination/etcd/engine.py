@@ -47,6 +47,7 @@ class EtcdCoordination(Coordination):
     ) -> None:
         """`monotonic` is the clock of `trusted_until`."""
         self.connection = EtcdConnection(address, times)
+        self.traffic = self.connection.traffic
         self._root = f"{address.prefix}/"
         self._monotonic = monotonic
         self._sessions: list[EtcdSession] = []

@@ -147,6 +147,7 @@ class EtcdSession(BrokerSession):
         answer = await call.read()
         if answer is grpc.aio.EOF:
             raise CoordinationUnavailable("etcd ended a keep-alive without an answer")
+        self._connection.traffic.answered(self._monotonic() - sent_at)
         if answer.TTL <= 0:
             raise SessionLost
         return sent_at

@@ -103,6 +103,7 @@ class PostgresEngine(SqlEngine[Connection]):
         self.database = PostgresDatabase(
             url, package=_PACKAGE, schema="chronoline", lock_timeout_ms=PATIENT_MS
         )
+        self.traffic = self.database.traffic
         if notify and not self.database.keeps_sessions:
             self.database.close()
             raise StoreError(NO_LISTEN)

@@ -60,7 +60,7 @@ class CutStore:
         """The calls while it was cut off."""
 
     def __getattr__(self, name: str) -> Any:
-        if self.is_cut and name not in ("watch", "capabilities"):
+        if self.is_cut and name not in ("watch", "capabilities", "traffic"):
             self.missed.append(name)
             raise StoreUnavailable("no route to the store")
         return getattr(self._store, name)

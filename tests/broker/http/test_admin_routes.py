@@ -27,7 +27,7 @@ class Away:
         self.open.set()
 
     def __getattr__(self, name: str) -> Any:
-        if self.away and name not in ("watch", "capabilities"):
+        if self.away and name not in ("watch", "capabilities", "traffic"):
             raise StoreUnavailable("the server is gone")
         if name == "probe":
             self.open.wait(60)
