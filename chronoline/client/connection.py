@@ -226,14 +226,16 @@ class Connection:
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return OutcomeUnknown(f"the broker at {self.address} did not answer in time")
         is_reached = not re.search("failed to connect|errors resolving", details, re.IGNORECASE)
-        kind = BrokerUnavailable if is_reached else _NotReached
         if hint := _hint(details, self._access.tls):
             cause = f": {_cause(details)}" if "CERTIFICATE" in details else ""
-            return kind(f"the broker at {self.address} {hint}{cause}")
-        return kind(
-            f"no broker answers at {self.address}; start one with `chronoline up`, or name another by "
-            f"{ADDRESS_VARIABLE} (--address): {_cause(details)}"
-        )
+            unavailable = BrokerUnavailable(f"the broker at {self.address} {hint}{cause}")
+        else:
+            unavailable = BrokerUnavailable(
+                f"no broker answers at {self.address}; start one with `chronoline up`, or name another by "
+                f"{ADDRESS_VARIABLE} (--address): {_cause(details)}"
+            )
+        unavailable.was_reached = is_reached
+        return unavailable
 
     async def give_up(self, generation: int) -> None:
         """Abandons a channel that is silent: the next stream or unary call opens another."""
@@ -286,10 +288,6 @@ def _closed_hint(tls: Tls | None) -> str:
     )
 
 
-class _NotReached(BrokerUnavailable):
-    """No connection was made, so that nothing was sent."""
-
-
 class ChannelGivenUp(BrokerUnavailable):
     """The broker sent nothing for too long, and the client closed the connection."""
 
@@ -310,4 +308,4 @@ def _value_of(wanted: str, metadata: aio.Metadata | None) -> bytes | None:
 
 def may_have_left(error: ChronolineError) -> bool:
     """Whether the request may have reached a broker."""
-    return isinstance(error, BrokerUnavailable) and not isinstance(error, _NotReached)
+    return isinstance(error, BrokerUnavailable) and error.was_reached

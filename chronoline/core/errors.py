@@ -149,6 +149,9 @@ class SessionLost(CoordinationError):
 class BrokerUnavailable(ChronolineError):
     """The broker cannot be reached, or is stopping; nothing was changed. Try again."""
 
+    was_reached = True
+    """False if no connection was made, so that nothing was sent."""
+
 
 class CertificateExpired(BrokerUnavailable):
     """The client's certificate has expired since the connection was made. Connect again with a new one."""

@@ -152,8 +152,12 @@ def test_first_calls_go_to_the_broker_that_answers() -> None:
 def test_no_broker_of_several_answers_at_once() -> None:
     async def play() -> None:
         async with AsyncClient(free_addresses(2)) as client:
-            with pytest.raises(BrokerUnavailable, match="`chronoline up`"):
+            with pytest.raises(BrokerUnavailable, match="`chronoline up`") as error:
                 await client.topic("t")
+            assert error.type is BrokerUnavailable  # users see the name of the class
+            with pytest.raises(BrokerUnavailable) as error:
+                await client.create_topic("t", if_missing=False)
+            assert error.type is BrokerUnavailable
 
     asyncio.run(play())
 
