@@ -79,12 +79,15 @@ def import_events(
     or the topic meanwhile. `progress` is called with the number of further events that are done, including
     those that are there already.
 
-    Raises `InvalidInput` if source and table do not fit the topic; nothing was added then.
+    Raises `InvalidInput` if source and tables do not fit each other or the topic; nothing was added then.
     """
     ends = _ends(_items(table))
     numbers = _partition_numbers(ends)
+    progresses = list(_items(consumers)) if consumers else []
+    _check_progresses(progresses, ends)
     events = missing = 0
     with closing(_open_source(source)) as stored:
+        _check_there(stored, ends, source)
         _make_topic(log, topic, max(numbers.values(), default=0) + 1)
         partitions = [
             _Partition(log, topic, stored, identifier, number=number, end=ends[identifier])
@@ -96,7 +99,7 @@ def import_events(
             for batch in partition.copy(progress):
                 events += len(batch)
                 missing += sum(each.headers == (MISSING,) for each in batch)
-    groups = _take_over(log, topic, numbers, _items(consumers)) if consumers else 0
+    groups = _take_over(log, topic, numbers, progresses)
     return Imported(events=events, missing=missing, partitions=len(numbers), groups=groups)
 
 
@@ -109,6 +112,10 @@ class _Source(ABC):
     @abstractmethod
     def read(self, partition: str, sequence: int) -> Stored | None:
         """One event; None if there is none."""
+
+    @abstractmethod
+    def has(self, partition: str) -> bool:
+        """Whether there is any event of a partition."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -129,6 +136,9 @@ class _Folder(_Source):
         except OSError as error:
             raise StoreUnavailable(f"{str(path)!r} cannot be read: {error}") from error
 
+    def has(self, partition: str) -> bool:
+        return (self._events / partition).is_dir()
+
     def close(self) -> None:
         pass
 
@@ -142,6 +152,9 @@ class _Bucket(_Source):
             return Stored(*self._objects.get_whole(f"{_EVENTS}/{partition}/{sequence}"))
         except ObjectMissing:
             return None
+
+    def has(self, partition: str) -> bool:
+        return self._objects.has_any(f"{_EVENTS}/{partition}")
 
     def close(self) -> None:
         self._objects.close()
@@ -208,6 +221,26 @@ def _partition_numbers(identifiers: Iterable[str]) -> dict[str, int]:
     if len(ordered) > MAX_PARTITIONS:
         raise InvalidInput(f"{len(ordered)} partitions are more than {MAX_PARTITIONS}")
     return {each: number for number, each in enumerate(ordered)}
+
+
+def _check_there(source: _Source, ends: Mapping[str, int], place: str) -> None:
+    """Raises `InvalidInput` for a partition without any event: its id or the source is a wrong one."""
+    for partition, end in ends.items():
+        if end and not source.has(partition):
+            raise InvalidInput(
+                f"the table has the partition {partition!r}, whose next event is {end}, and there is no "
+                f"{_EVENTS}/{partition} in {place}; nothing was added"
+            )
+
+
+def _check_progresses(items: Iterable[Mapping[str, Any]], ends: Mapping[str, int]) -> None:
+    for item in items:
+        group, partition = _text(item, "consumerId"), _text(item, "partitionId")
+        if partition not in ends:
+            raise InvalidInput(
+                f"the table of consumers has progress of {group!r} in the partition {partition!r}, which the "
+                "table of partitions does not have; nothing was added"
+            )
 
 
 # The topic
@@ -312,7 +345,7 @@ def _take_over(
     groups = set()
     for item in items:
         group, partition = _text(item, "consumerId"), _text(item, "partitionId")
-        if group not in known and partition in numbers:
+        if group not in known:
             number = numbers[partition]
             sequence = min(_whole(item, "sequenceNumber"), ends[number])
             log.seek(topic, group, sequence, partition=number)

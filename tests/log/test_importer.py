@@ -140,7 +140,6 @@ def test_consumers_become_groups_that_go_on(log: Log, old: Old) -> None:
     items = [
         {"consumerId": "billing", "partitionId": "0", "sequenceNumber": "4"},
         {"consumerId": "billing", "partitionId": "3", "sequenceNumber": 9_999},
-        {"consumerId": "billing", "partitionId": "gone", "sequenceNumber": 1},
     ]
     old.consumers.write_text("\n".join(map(json.dumps, items)))
     assert old.bring(log, consumers=str(old.consumers)).groups == 1
@@ -175,6 +174,18 @@ def test_invalid_table_is_refused(log: Log, old: Old, table: str, problem: str) 
     with pytest.raises(InvalidInput, match=problem):
         old.bring(log)
     assert [topic.name for topic in log.topics()] == ["t"]
+
+
+def test_partition_that_is_not_there_is_refused(log: Log, old: Old) -> None:
+    old.write_table({**ENDS, "7": 3})
+    with pytest.raises(InvalidInput, match="partition '7', whose next event is 3"):
+        old.bring(log)
+    old.write_table(ENDS)
+    item = {"consumerId": "billing", "partitionId": "gone", "sequenceNumber": 1}
+    old.consumers.write_text(json.dumps(item))
+    with pytest.raises(InvalidInput, match="progress of 'billing' in the partition 'gone'"):
+        old.bring(log, consumers=str(old.consumers))
+    assert "old" not in [each.name for each in log.topics()]
 
 
 def test_a_topic_with_other_events_is_refused(log: Log, old: Old) -> None:

@@ -100,6 +100,11 @@ class RemoteObjects(Objects):
             modified_ms = int(found.meta["last_modified"].timestamp() * 1000)
             return found.bytes().to_bytes(), modified_ms
 
+    def has_any(self, path: str) -> bool:
+        """Whether there is an object under a path below the prefix."""
+        with self._translating(f"{path!r} cannot be listed"):
+            return any(obstore.list(self._patient_store, f"{path}/", chunk_size=1))
+
     def list(self) -> Iterator[StoredObject]:
         with self._translating("the objects cannot be listed"):
             for page in obstore.list(self._store, chunk_size=_LISTED_AT_ONCE):
