@@ -22,6 +22,8 @@ from chronoline.coordination.membership import ClockSight, ClockStamp
 
 _KEPT = 8
 """The number of last stamps whose bounds count."""
+_CLOSE_MS = 100.0
+"""Bounds further apart, as of a broker that has just started, say only how large an offset is at least."""
 _MOVED_MS = 50.0
 """Our clock was moved if it gained or lost this much against the monotonic clock since the last reading."""
 _ROUNDED_MS = 5.0
@@ -44,9 +46,10 @@ class OffsetRange:
 
     @property
     def likely_ms(self) -> float:
-        """The middle, if both sides are known."""
-        middle_ms = (self.low_ms + self.high_ms) / 2
-        return middle_ms if math.isfinite(middle_ms) else self.least_ms
+        """The middle of close bounds. That of others is not an offset, but the time that stamps travelled."""
+        if self.high_ms - self.low_ms > _CLOSE_MS:
+            return self.least_ms
+        return (self.low_ms + self.high_ms) / 2
 
 
 @dataclass(slots=True)

@@ -72,6 +72,15 @@ def test_one_stamp_bounds_one_side() -> None:
     assert found.least_ms == found.likely_ms == 9_900.0
 
 
+@pytest.mark.parametrize(
+    ("low_ms", "high_ms", "shown_ms"),
+    [(-400, 0, 0), (-400, -2, -2), (3, 500, 3), (-400, 30, 0), (-30, -10, -20), (-10, 10, 0)],
+)
+def test_width_of_the_bounds_is_no_offset(low_ms: float, high_ms: float, shown_ms: float) -> None:
+    """A broker that has just started sees a stamp of its peer that is seconds old."""
+    assert OffsetRange(low_ms, high_ms).likely_ms == shown_ms
+
+
 def test_old_stamp_does_not_make_a_clock_look_slow() -> None:
     a, b = pair(0.0)
     stamp = b.stamp(1_000_000.0)
