@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from chronoline.client.cluster import Cluster, ClusterBroker, Subscriber
     from chronoline.core.ranges import BucketRange
 
+_MOST_COLUMNS = 100
+"""Of the output without a terminal, such as in a log or a mail."""
 _STYLES = {"healthy": "green", "degraded": "red", "inactive": "dim"}
 
 
@@ -35,35 +37,51 @@ def cluster(broker: Broker, as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps(asdict(found), indent=2))
         return
-    print_table(_brokers(found.brokers))
+    print_table(_brokers(found.brokers), most_columns=_MOST_COLUMNS)
+    print_table(_loads(found.brokers), most_columns=_MOST_COLUMNS)
+    console = Console(markup=False, emoji=False, highlight=False)
+    if not console.is_terminal:
+        console.width = _MOST_COLUMNS
     for each in found.brokers:
+        if each.problems:
+            words = f"{each.name} is {each.health}: {'; '.join(each.problems)}"
+            console.print(Text(printable(words), style=_STYLES.get(each.health, "")))
         for notice in each.notices:
-            words = f"{each.name} noticed: {notice}"
-            Console().print(Text(printable(words), style="yellow"), soft_wrap=True)
+            console.print(Text(printable(f"{each.name} noticed: {notice}"), style="yellow"))
     if found.coordination_problem:
-        Console().print(Text(printable(found.coordination_problem), style="red"), soft_wrap=True)
+        console.print(Text(printable(found.coordination_problem), style="red"))
 
 
 def _brokers(brokers: Iterable[ClusterBroker]) -> Table:
-    table = Table(Column("broker", overflow="fold"), Column("health", overflow="fold"))
-    for name in ("version", "roles", "address", "rack"):
-        table.add_column(name, overflow="fold")
+    table = _table("broker", "health", "version", "roles", "address", "rack")
+    for each in brokers:
+        roles = ", ".join(each.roles)
+        texts = (each.version or "–", roles, each.address, each.rack or "–")
+        table.add_row(
+            Text(printable(each.name)),
+            Text(printable(each.health), style=_STYLES.get(each.health, "")),
+            *(Text(printable(text)) for text in texts),
+        )
+    return table
+
+
+def _loads(brokers: Iterable[ClusterBroker]) -> Table:
+    table = _table("broker")
     for name in ("topics", "consumers", "messages/s", "load", "clock"):
         table.add_column(name, justify="right", overflow="fold")
     for each in brokers:
-        health = ": ".join(filter(None, (each.health, "; ".join(each.problems))))
-        roles = ", ".join(each.roles)
-        texts = (each.version or "–", roles, each.address, each.rack or "–")
         clock = "–" if each.clock_ahead_ms is None else f"{each.clock_ahead_ms:+,.0f} ms"
         table.add_row(
             Text(printable(each.name)),
-            Text(printable(health), style=_STYLES.get(each.health, "")),
-            *(Text(printable(text)) for text in texts),
             *(f"{figure:,}" for figure in (each.topics, each.consumers, each.messages_per_s)),
             f"{each.load_percent} %",
             clock,
         )
     return table
+
+
+def _table(*names: str) -> Table:
+    return Table(*(Column(name, overflow="fold") for name in names))
 
 
 def served_table(found: Cluster, topic_uid: int) -> Table | None:

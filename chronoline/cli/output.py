@@ -16,8 +16,8 @@ from chronoline.runtime.terminal_text import json_text, printable
 _NO_LIMIT = 1_000_000
 
 
-def print_table(table: Table) -> None:
-    """Print a table; without a terminal its width is unlimited, so that no line is folded.
+def print_table(table: Table, *, most_columns: int = _NO_LIMIT) -> None:
+    """Print a table; without a terminal its width has this limit alone, so that no line is folded.
 
     Cells are plain text: names such as `[a]` or `x:a:b` are no markup and no emoji.
     """
@@ -25,7 +25,7 @@ def print_table(table: Table) -> None:
     if not console.is_terminal:
         unlimited = console.options.update(width=_NO_LIMIT)
         width = Measurement.get(console, unlimited, table).maximum
-        console = Console(width=width, markup=False, emoji=False)
+        console = Console(width=min(width, most_columns), markup=False, emoji=False)
     console.print(table)
 
 
