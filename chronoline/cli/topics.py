@@ -27,7 +27,7 @@ from chronoline.cli.topic_changes import (
     set_settings,
 )
 from chronoline.client.topics import Topic, TopicSettings
-from chronoline.core.errors import Forbidden
+from chronoline.core.errors import Forbidden, TopicNotFound
 from chronoline.core.units import parse_duration_ms, parse_size_bytes
 from chronoline.runtime.terminal_text import printable
 
@@ -145,7 +145,8 @@ def create(  # noqa: PLR0913 - the options of a command
         group_creates_per_s=group_creates_per_s,
     )
     with broker.administration() as client:
-        topic = client.create_topic(name, settings, if_missing=if_missing)
+        topic = _existing(client, name) if if_missing else None
+        topic = topic or client.create_topic(name, settings, if_missing=if_missing)
     wanted, found = asdict(settings.in_ms()), asdict(topic.settings.in_ms())
     other = [name for name in wanted if wanted[name] != found[name]]
     if other:  # it exists
@@ -153,6 +154,13 @@ def create(  # noqa: PLR0913 - the options of a command
     else:
         calls = "" if target is None else f"; it calls {target}"
         print(f"topic {name!r} exists, with {count_of(topic.settings.buckets, 'bucket')}{calls}")
+
+
+def _existing(client: Client, name: str) -> Topic | None:
+    try:
+        return client.topic(name)
+    except TopicNotFound:
+        return None
 
 
 @app.command("list")

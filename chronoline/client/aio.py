@@ -163,7 +163,10 @@ class AsyncClient:
     async def create_topic(
         self, name: str, settings: TopicSettings | None = None, *, if_missing: bool = True
     ) -> Topic:
-        """Creates a topic. Returns an existing one unchanged, unless `if_missing` is false."""
+        """Creates a topic. Returns an existing one unchanged, unless `if_missing` is false.
+
+        If an existing one has other settings than are given here, a warning in the log names them.
+        """
         _check_name("topic", name)
         chosen = TopicSettings() if settings is None else settings
         if not isinstance(chosen, TopicSettings):  # a store's, in milliseconds
@@ -172,7 +175,18 @@ class AsyncClient:
             name=name, settings=settings_to_wire(chosen.in_ms()), if_missing=if_missing
         )
         made = await self._ask("Overseer/CreateTopic", asked, pb.Topic, repeatable=if_missing)
-        return self._remember(name, made)
+        topic = self._remember(name, made)
+        if settings is not None and (other := chosen.differing(topic.settings)):
+            logger.warning(
+                "topic %r exists with other settings than were given: %s; change_topic changes them",
+                name,
+                ", ".join(
+                    f"{each} is {getattr(topic.settings, each)}, not {getattr(chosen, each)}"
+                    for each in other
+                ),
+                extra={"action": "settings_differ", "topic": name},
+            )
+        return topic
 
     async def topic(self, name: str) -> Topic:
         """Raises `TopicNotFound`."""

@@ -231,7 +231,10 @@ class Client(Closable):
     def create_topic(
         self, name: str, settings: TopicSettings | None = None, *, if_missing: bool = True
     ) -> Topic:
-        """Creates a topic. Returns an existing one unchanged, unless `if_missing` is false."""
+        """Creates a topic. Returns an existing one unchanged, unless `if_missing` is false.
+
+        If an existing one has other settings than are given here, a warning in the log names them.
+        """
         return self._run(self._inner.create_topic(name, settings, if_missing=if_missing))
 
     def topic(self, name: str) -> Topic:

@@ -103,6 +103,10 @@ class TopicSettings:
             shown = timedelta(milliseconds=value) if is_duration else value
             object.__setattr__(self, name.removesuffix("_ms"), shown)
 
+    def differing(self, other: TopicSettings) -> list[str]:
+        """The names of the settings that `other` has otherwise."""
+        return [name for name in self.__slots__ if getattr(self, name) != getattr(other, name)]
+
     def in_ms(self) -> core.TopicSettings:
         """The settings as a broker knows them, in milliseconds."""
         given: dict[str, Any] = {}

@@ -71,6 +71,7 @@ def test_existing_topic_is_refused_or_left_unchanged(command: Command) -> None:
     assert "a topic named 'twice' exists" in command.refusal("topic", "create", "twice")
     again = ["topic", "create", "twice", "--if-missing"]
     assert command(*again) == "topic 'twice' exists, with 64 buckets\n"
+    assert command("topic", "create", "once", "--if-missing").startswith("topic 'once' exists, ")
     other = command(*again, "--buckets=3", "--dedupe=1s")
     assert other == "topic 'twice' exists already, with other settings: buckets, dedupe_ms\n"
 
