@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chronoline.broker.schedules import ShownSchedule, not_found
 from chronoline.core.callback_url import shown_url
-from chronoline.core.errors import Forbidden, TopicNotFound
+from chronoline.core.errors import Forbidden, TopicNotFound, TopicNotReady
 from chronoline.core.limits import MAX_NAME_BYTES
 from chronoline.core.message import DeadLetter, Message
 from chronoline.core.permissions import Actor, Consumer, Producer, System
@@ -110,6 +110,28 @@ def visible_topic(principal: Principal, topic: Topic) -> Topic:
     return replace(topic, settings=replace(topic.settings, target=shown_url(target)))
 
 
+# Topics
+
+
+async def allowed_topic(
+    topics: Topics, principal: Principal, uid: int, check: Callable[[str], object]
+) -> Topic:
+    """The topic with this uid, if `check` allows its name.
+
+    Raises what `check` raises, and `TopicNotFound` for a topic to which the principal has no right of any
+    kind: it learns neither that it is there nor its name.
+    """
+    try:
+        topic = await topics.get(uid)
+        check(topic.name)
+    except (Forbidden, TopicNotFound, TopicNotReady):
+        name = topics.name_of(uid)
+        if name and not principal.rights.touches(name):
+            raise TopicNotFound.with_uid(uid) from None
+        raise
+    return topic
+
+
 # Messages of a topic
 
 
@@ -186,12 +208,12 @@ def letter_group(principal: Principal, topic: str, group: str) -> str:
 def check_schedule_change(principal: Principal, schedule: Schedule, topic: str) -> None:
     """Raises `Forbidden` unless the principal may make and change this schedule of a topic.
 
-    It is an administrative act for owners, too. Of a stored schedule that it may not see, the error names
-    neither the topic nor the producer group.
+    It is an administrative act for owners, too. A stored schedule that it may not see is not found: raises
+    `ScheduleNotFound`.
     """
     audit.note(topic, schedule=schedule.name)
     if schedule.uid and not may_see_schedule(principal, schedule, topic):
-        raise principal.forbidden(f"to change schedule {schedule.name!r}")
+        raise not_found(schedule.name)
     if not principal.may(RightKind.ADMINISTER, topic):
         principal.check(RightKind.PRODUCE, topic, schedule.producer_group)
 

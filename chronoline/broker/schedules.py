@@ -35,7 +35,9 @@ from chronoline.runtime import audit
 from chronoline.runtime.cron import readable_times, times_of
 
 Check = Callable[[Schedule, str], None]
-"""Raises unless the caller may change a schedule, given with the name of its topic."""
+"""Raises unless the caller may change a schedule, given with the name of its topic.
+
+That is `ScheduleNotFound` for a schedule that it may not see."""
 MOST_TIMES = 1_000
 """The most times of a schedule in one answer."""
 _SHOWN_MS = 100 * 366 * 24 * 3_600_000
@@ -89,7 +91,7 @@ class Schedules:
         for _ in range(_TRIES):
             before = await self._find(given.name)
             if before is not None and replacing:
-                check(before, (await self._topics.get(before.topic_uid)).name)
+                await self._check_replaced(before, check)
             floor_ms = 0 if before is not None else await self._floor_ms(given.name)
             new, cancel = await asyncio.to_thread(
                 _decided, given, before, floor_ms, self._access.clock.now_ms()
@@ -108,6 +110,15 @@ class Schedules:
             if stored := await self._put(new, before, cancel):
                 return stored
         raise _busy(given.name)
+
+    async def _check_replaced(self, before: Schedule, check: Check) -> None:
+        """Names of schedules are taken at all topics: that one has this name cannot be hidden."""
+        try:
+            check(before, (await self._topics.get(before.topic_uid)).name)
+        except ScheduleNotFound:
+            raise ScheduleExists(
+                f"a schedule that you may not see has the name {before.name!r}: choose another"
+            ) from None
 
     async def pause(self, name: str, check: Check) -> Schedule:
         """Stops creating occurrences, and takes back those that were created ahead. May be called twice.
@@ -154,7 +165,11 @@ class Schedules:
             if before is None:
                 await self._access.await_durable()
                 return False
-            check(before, (await self._topics.get(before.topic_uid)).name)
+            try:
+                check(before, (await self._topics.get(before.topic_uid)).name)
+            except ScheduleNotFound:  # it is hidden from the caller
+                audit.refused("schedule_not_found")
+                return False
             now_ms = self._access.clock.now_ms()
             cancel: list[int] = []
             if not before.problem and not before.paused:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from chronoline.core.outcome import BaseOutcome, Outcome
@@ -36,6 +36,10 @@ class MissingExtra(ChronolineError, ImportError):
 
 class TopicNotFound(ChronolineError, LookupError):
     """There is no such topic: it was never created, or it was deleted."""
+
+    @classmethod
+    def with_uid(cls, uid: int) -> Self:
+        return cls(f"there is no topic with uid {uid}; it may have been deleted")
 
 
 class TopicExists(ChronolineError):

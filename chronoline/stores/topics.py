@@ -85,7 +85,7 @@ class TopicCatalog:
         check_uid(uid)
         topic = self._engine.fetch_topic(connection, uid) if 0 <= uid <= MAX_UID else None
         if topic is None:
-            raise TopicNotFound(f"there is no topic with uid {uid}; it may have been deleted")
+            raise TopicNotFound.with_uid(uid)
         return topic
 
     def known(self, uid: int, connection: Any = None, *, now_ms: int | None = None) -> Topic:

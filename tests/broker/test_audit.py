@@ -73,17 +73,36 @@ _DETAILS: Mapping[str, Mapping[str, Any]] = {
     "Import": {"items": 0, "refused": 0},
 }
 """Details that the lines of some calls have."""
+_ASKED = 7
+"""The `seq` of a frame whose answer is looked for."""
 _TRIES = (
     ("stranger", "forbidden"),
     ("reader", "forbidden"),
-    ("elsewhere", "forbidden"),
+    ("elsewhere", "hidden"),
     ("ops", "done"),
 )
 """The tokens that ask, each with the outcome."""
 _UNREAD = ("stranger", "reader")
 """The tokens whose requests are not read, since they may do such things at no topic."""
-_NAMED_IN_BODIES = {"create_topic", "create_schedule"}
-"""Routes whose topic is in the body."""
+_OF_NO_PATH = {
+    "create_topic",
+    "create_schedule",
+    "pause_schedule",
+    "resume_schedule",
+    "delete_schedule",
+}
+"""Routes whose topic is not in the path."""
+_BY_NAME = {"CreateTopic", "create_topic", "create_schedule"}
+"""Acts that name a topic, and tell nobody whether it is there."""
+
+
+def _outcome(outcome: str, act: str, *, by_uid: bool) -> str:
+    """The outcome in the trail: what may not be seen is not found."""
+    if outcome != "hidden":
+        return outcome
+    if "schedule" in act.lower() and act not in ("create_schedule", "PutSchedule"):
+        return "schedule_not_found"
+    return "topic_not_found" if by_uid and act not in _BY_NAME else "forbidden"
 
 
 def _acts(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
@@ -97,6 +116,11 @@ def _acts(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
 
 async def _ask(served: Served, name: str, request: Any, token: str) -> str:
     """The code of the answer of a call; empty for success."""
+    return str((await _failure(served, name, request, token)).code)
+
+
+async def _failure(served: Served, name: str, request: Any, token: str) -> pb.Failure:
+    """The failure that a call is answered with; empty for success."""
     service = next(each for each, calls in server.UNARY.items() if name in calls)
     async with grpc.aio.insecure_channel(served.address) as channel:
         call: Any = channel.unary_unary(
@@ -107,9 +131,39 @@ async def _ask(served: Served, name: str, request: Any, token: str) -> str:
         try:
             await call(request, metadata=(("authorization", f"Bearer {token}"),))
         except grpc.aio.AioRpcError as error:
-            failure = pb.Failure.FromString(dict(error.trailing_metadata() or ())[FAILURE_KEY])
-            return failure.code
-        return ""
+            return pb.Failure.FromString(dict(error.trailing_metadata() or ())[FAILURE_KEY])
+        return pb.Failure()
+
+
+async def _stream_failure(served: Served, path: str, frames: list[Any], token: str) -> pb.Failure:
+    """The first failure that a stream with these frames hears."""
+    async with grpc.aio.insecure_channel(served.address) as channel:
+        call: Any = channel.stream_stream(
+            f"/chronoline.v1.Carrier/{path}",
+            request_serializer=lambda frame: frame.SerializeToString(),
+            response_deserializer=pb.ProducerReply.FromString,
+        )(metadata=[("authorization", f"Bearer {token}")])
+        for frame in frames:
+            await call.write(frame)
+        async with asyncio.timeout(60):
+            while True:
+                reply = await call.read()
+                for each in (reply, *reply.more):
+                    if each.seq == _ASKED and each.WhichOneof("what") == "failure":
+                        return each.failure  # type: ignore[no-any-return]  # of the reply
+
+
+def _reads(uid: int) -> Mapping[str, Any]:
+    """A valid request for each call that reads a topic by its uid."""
+    return {
+        "Lookup": pb.LookupRequest(topic_uid=uid, ids=["a"]),
+        "ReadBodies": pb.BodiesRequest(topic_uid=uid, ids=["a"], consumer="c"),
+        "Count": pb.CountRequest(topic_uid=uid),
+        "Forecast": pb.ForecastRequest(topic_uid=uid, end_ms=60_000, step_ms=60_000),
+        "DeadLetters": pb.DeadLettersRequest(topic_uid=uid),
+        "List": pb.ListRequest(topic_uid=uid),
+        "States": pb.LookupRequest(topic_uid=uid, ids=["a"]),
+    }
 
 
 def _requests(uid: int) -> Mapping[str, Any]:
@@ -195,9 +249,10 @@ def test_every_administrative_route_is_audited(
                 [line] = lines
                 assert line["action"] == "audit"
                 assert (line["act"], line["who"]) == (name, f"token {token}")
-                is_unread = token in _UNREAD and name in _NAMED_IN_BODIES
+                is_unread = token in _UNREAD and name in _OF_NO_PATH
+                expected = _outcome(outcome, name, by_uid=False)
                 named = None if is_unread else "orders"
-                assert (line.get("topic"), line["outcome"]) == (named, outcome), answer.text
+                assert (line.get("topic"), line["outcome"]) == (named, expected), answer.text
                 assert line["from"].startswith("127.0.0.1:")
 
     _play(tmp_path, play, caplog)
@@ -227,8 +282,11 @@ def test_every_administrative_call_is_audited(
                 code = await _ask(served, name, request, tokens[token])
                 [line] = _acts(caplog)
                 assert line["act"].replace("_", "") == name.lower()
-                assert (line["who"], line["outcome"]) == (f"token {token}", code or "done")
-                assert line["outcome"] == outcome
+                expected = _outcome(outcome, name, by_uid=True)
+                assert (line["who"], line["outcome"]) == (f"token {token}", expected)
+                # A schedule that may not be seen is deleted already.
+                is_gone = (name, expected) == ("DeleteSchedule", "schedule_not_found")
+                assert code == ("" if expected == "done" or is_gone else expected)
                 named = "new" if name == "CreateTopic" else "orders"
                 assert line.get("topic") == (None if token in _UNREAD else named)
                 if outcome == "done" and name in ("Redrive", "Discard"):
@@ -345,13 +403,7 @@ def test_right_to_no_topic_opens_no_call(tmp_path: Path, caplog: pytest.LogCaptu
             "GetTopic": pb.GetTopicRequest(name="orders"),
             "Info": pb.InfoRequest(),
             "Prefer": pb.PreferRequest(topic_uid=topic.uid),
-            "Lookup": pb.LookupRequest(topic_uid=topic.uid, ids=["a"]),
-            "ReadBodies": pb.BodiesRequest(topic_uid=topic.uid, ids=["a"], consumer="c"),
-            "Count": pb.CountRequest(topic_uid=topic.uid),
-            "Forecast": pb.ForecastRequest(topic_uid=topic.uid, end_ms=60_000, step_ms=60_000),
-            "DeadLetters": pb.DeadLettersRequest(topic_uid=topic.uid),
-            "List": pb.ListRequest(topic_uid=topic.uid),
-            "States": pb.LookupRequest(topic_uid=topic.uid, ids=["a"]),
+            **_reads(topic.uid),
         }
         calls = {name for each in server.UNARY.values() for name in each}
         # Lists have what the token may see, and a schedule is not found by others.
@@ -361,3 +413,50 @@ def test_right_to_no_topic_opens_no_call(tmp_path: Path, caplog: pytest.LogCaptu
             assert await _ask(served, name, request, token) == "forbidden", name
 
     _play(tmp_path, play, caplog)
+
+
+def test_uid_of_a_hidden_topic_tells_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By every call and both streams, of a token with all rights to another topic."""
+
+    async def play(served: Served, _: dict[str, str]) -> None:
+        assert served.node.parts is not None
+        topics = served.node.parts.topics
+        hidden = (await topics.create("orders", TopicSettings(), if_missing=False)).uid
+        missing = hidden + 1_000
+        rights = Rights.parse([f"{kind}:mails" for kind in ("produce", "consume", "administer")])
+        token = Tokens(tmp_path / "tokens.json").create("mails", rights)
+        asked, of_nothing = ({**_requests(uid), **_reads(uid)} for uid in (hidden, missing))
+        by_uid = [name for name in asked if asked[name] != of_nothing[name]]
+        assert len(by_uid) > 14
+        for name in by_uid:
+            told, expected = [
+                await _failure(served, name, each[name], token) for each in (asked, of_nothing)
+            ]
+            assert (told.code, told.kind) == ("topic_not_found", "refused"), name
+            assert told.message == expected.message.replace(str(missing), str(hidden)), name
+        for path, frames in _streams(hidden).items():
+            told = await _stream_failure(served, path, frames, token)
+            expected = await _stream_failure(served, path, _streams(missing)[path], token)
+            assert told.code == "topic_not_found", path
+            assert told.message == expected.message.replace(str(missing), str(hidden))
+
+    _play(tmp_path, play, caplog)
+
+
+def _streams(uid: int) -> dict[str, list[Any]]:
+    """By stream, its hello and a request."""
+    messages = [pb.NewMessage(id="a")]
+    create = pb.CreateBatch(topic_uid=uid, messages=messages)
+    subscribe = pb.Subscribe(topic_uid=uid, credit=1)
+    return {
+        "Produce": [
+            pb.ProducerFrame(seq=1, hello=pb.Hello(name="g")),
+            pb.ProducerFrame(seq=_ASKED, create=create),
+        ],
+        "Consume": [
+            pb.ConsumerFrame(seq=1, hello=pb.Hello(name="c")),
+            pb.ConsumerFrame(seq=_ASKED, subscribe=subscribe),
+        ],
+    }

@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 from chronoline.broker.client_clocks import ClientClock
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.limits import check_batch
-from chronoline.broker.principals import ANYBODY, Principal
+from chronoline.broker.principals import ANYBODY, Principal, allowed_topic
 from chronoline.core.errors import BrokerUnavailable, ChronolineError, InvalidInput, NodeBusy
 from chronoline.core.limits import name_problem
 from chronoline.core.rights import RightKind
@@ -104,9 +104,12 @@ class ClientStream(ABC, Generic[Frame, Reply]):
         self.outbox.put(reply)
 
     async def _check_right(self, topic_uid: int) -> None:
-        """Raises `Forbidden` unless the principal may use its name on this topic."""
-        topic = await self._parts.topics.get(topic_uid)
-        self.principal.check(self.right, topic.name, self.name)
+        """Raises `Forbidden` unless the principal may use its name on this topic, and `TopicNotFound`."""
+
+        def check(topic: str) -> None:
+            self.principal.check(self.right, topic, self.name)
+
+        await allowed_topic(self._parts.topics, self.principal, topic_uid, check)
 
     def _join(self, name: str, instance: str) -> None:
         """The client has sent its name."""

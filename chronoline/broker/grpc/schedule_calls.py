@@ -7,11 +7,14 @@ from functools import partial
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.principals import (
     Principal,
+    allowed_topic,
     check_schedule_change,
     visible_schedule,
     visible_schedules,
 )
 from chronoline.broker.schedules import MOST_LISTED, ShownSchedule
+from chronoline.core.limits import MAX_NAME_BYTES
+from chronoline.runtime import audit
 from chronoline.wire.codec import schedule_from_wire, schedule_to_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -24,9 +27,16 @@ class ScheduleCalls:
         self._schedules = parts.schedules
 
     async def PutSchedule(self, asked: pb.PutScheduleRequest, principal: Principal) -> pb.Schedule:
+        given = asked.schedule
+
+        def check(topic: str) -> None:
+            audit.note(topic, schedule=given.name[:MAX_NAME_BYTES])
+            principal.check_touches(topic)
+
         with self._parts.metrics.command("put_schedule", ""):
+            await allowed_topic(self._parts.topics, principal, given.topic_uid, check)
             stored = await self._schedules.create(
-                schedule_from_wire(asked.schedule),
+                schedule_from_wire(given),
                 partial(check_schedule_change, principal),
                 replacing=asked.replace,
                 dry_run=asked.dry_run,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 
-from chronoline.broker.bulk_changes import BulkRequest, change_matching
+from chronoline.broker.bulk_changes import BulkRequest, change_matching, check_bulk_change
 from chronoline.broker.cluster_info import BrokerInfo, SubscriberInfo, cluster_info
 from chronoline.broker.context import BrokerContext
 from chronoline.broker.limits import check_batch
 from chronoline.broker.message_states import MOST_STATES, known_states
 from chronoline.broker.principals import (
     Principal,
+    allowed_topic,
     check_actor,
     check_browse,
     check_look,
@@ -29,6 +32,7 @@ from chronoline.core.permissions import Actor, Consumer, Operation, Producer
 from chronoline.core.ranges import BucketRange
 from chronoline.core.rights import RightKind
 from chronoline.core.selector import ClientKind
+from chronoline.core.topic import Topic
 from chronoline.runtime import audit
 from chronoline.stores.browse import browse
 from chronoline.stores.contract import Counts
@@ -71,10 +75,14 @@ class UnaryCalls:
         """Counts a call. The carrier counts those of messages."""
         return self._parts.metrics.command(name, "")
 
-    async def _check(self, principal: Principal, kind: RightKind, topic_uid: int) -> None:
+    async def _check(self, principal: Principal, kind: RightKind, topic_uid: int) -> Topic:
         """Raises `Forbidden`, and `TopicNotFound`."""
-        topic = await self._parts.topics.get(topic_uid)
-        principal.check(kind, topic.name)
+        return await self._allowed(principal, topic_uid, partial(principal.check, kind))
+
+    async def _allowed(
+        self, principal: Principal, topic_uid: int, check: Callable[[str], object]
+    ) -> Topic:
+        return await allowed_topic(self._parts.topics, principal, topic_uid, check)
 
     # Overseer
 
@@ -181,8 +189,7 @@ class UnaryCalls:
 
     async def Lookup(self, asked: pb.LookupRequest, principal: Principal) -> pb.Found:
         check_batch(len(asked.ids), self._parts.limits)
-        topic = await self._parts.topics.get(asked.topic_uid)
-        check_look(principal, topic.name)
+        topic = await self._allowed(principal, asked.topic_uid, partial(check_look, principal))
         found = await self._parts.carrier.lookup(asked.topic_uid, list(asked.ids))
         seen = (each for each in found.values() if may_see(principal, topic.name, each))
         return pb.Found(messages=[message_to_wire(each) for each in seen])
@@ -192,8 +199,11 @@ class UnaryCalls:
         actor: Actor = Producer(asked.producer_group)
         if asked.WhichOneof("actor") == "consumer":
             actor = Consumer(asked.consumer)
-        topic = await self._parts.topics.get(asked.topic_uid)
-        check_actor(principal, topic.name, actor)
+
+        def check(topic: str) -> None:
+            check_actor(principal, topic, actor)
+
+        await self._allowed(principal, asked.topic_uid, check)
         async with self._reading:
             return await self._read_bodies(asked, actor)
 
@@ -240,7 +250,7 @@ class UnaryCalls:
         letters = await visible_letters(
             self._parts.carrier,
             principal,
-            await self._parts.topics.get(asked.topic_uid),
+            await self._allowed(principal, asked.topic_uid, partial(check_look, principal)),
             after=after,
             limit=min(asked.limit or _MOST_LETTERS, _MOST_LETTERS),
         )
@@ -266,9 +276,12 @@ class UnaryCalls:
     # Administration
 
     async def List(self, asked: pb.ListRequest, principal: Principal) -> pb.MessagePage:
-        topic = await self._parts.topics.get(asked.topic_uid)
         wanted = filter_from_wire(asked.filter)
-        check_browse(principal, topic.name, wanted.producer_group)
+
+        def check(topic: str) -> None:
+            check_browse(principal, topic, wanted.producer_group)
+
+        topic = await self._allowed(principal, asked.topic_uid, check)
         after, now_ms = ListPlace.from_text(asked.after), self._parts.clock.now_ms()
         limit = min(asked.limit or _MOST_LISTED, _MOST_LISTED)
         found = await self._parts.carrier.read(
@@ -285,8 +298,7 @@ class UnaryCalls:
         check_batch(len(asked.ids), self._parts.limits)
         if len(asked.ids) > MOST_STATES:
             raise TooMuch(f"a request has at most {MOST_STATES:,} ids: ask for fewer at once")
-        topic = await self._parts.topics.get(asked.topic_uid)
-        check_look(principal, topic.name)
+        topic = await self._allowed(principal, asked.topic_uid, partial(check_look, principal))
         now_ms, ids = self._parts.clock.now_ms(), list(asked.ids)
         found = await self._parts.carrier.read(
             "states", topic.uid, lambda store: known_states(store, topic.uid, ids, now_ms=now_ms)
@@ -326,7 +338,11 @@ class UnaryCalls:
             after=ListPlace.from_text(asked.after),
             limit=asked.limit,
         )
-        topic = await self._parts.topics.get(asked.topic_uid)
+
+        def check(topic: str) -> None:
+            check_bulk_change(principal, topic, request.wanted)
+
+        topic = await self._allowed(principal, asked.topic_uid, check)
         answer = await change_matching(self._parts, principal, topic, request)
         return pb.ChangedBatch(
             looked=answer.looked,
@@ -339,8 +355,7 @@ class UnaryCalls:
         )
 
     async def Export(self, asked: pb.ExportRequest, principal: Principal) -> pb.ExportPage:
-        topic = await self._parts.topics.get(asked.topic_uid)
-        principal.check(RightKind.ADMINISTER, topic.name)
+        topic = await self._check(principal, RightKind.ADMINISTER, asked.topic_uid)
         after, now_ms = ListPlace.from_text(asked.after), self._parts.clock.now_ms()
         limit = min(asked.limit or _MOST_LISTED, _MOST_LISTED)
         most_bytes = self._parts.limits.frame_bytes // 4
@@ -365,8 +380,7 @@ class UnaryCalls:
 
     async def Import(self, asked: pb.ImportRequest, principal: Principal) -> pb.Outcomes:
         check_batch(len(asked.messages), self._parts.limits)
-        topic = await self._parts.topics.get(asked.topic_uid)
-        principal.check(RightKind.ADMINISTER, topic.name)
+        topic = await self._check(principal, RightKind.ADMINISTER, asked.topic_uid)
         outcomes = await self._parts.carrier.restore(
             topic.uid, [saved_from_wire(each) for each in asked.messages]
         )
@@ -374,8 +388,14 @@ class UnaryCalls:
         return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
 
     async def _letter_group(self, principal: Principal, topic_uid: int, group: str) -> str:
-        topic = await self._parts.topics.get(topic_uid)
-        return letter_group(principal, topic.name, group or DEFAULT_PRODUCER_GROUP)
+        """Raises as `letter_group`, and `TopicNotFound`."""
+        allowed: list[str] = []
+
+        def check(topic: str) -> None:
+            allowed.append(letter_group(principal, topic, group or DEFAULT_PRODUCER_GROUP))
+
+        await self._allowed(principal, topic_uid, check)
+        return allowed[0]
 
 
 def _broker_to_wire(info: BrokerInfo) -> pb.Broker:

@@ -73,7 +73,7 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
 def needs_one_of(*kinds: RightKind) -> Callable[[Endpoint], Endpoint]:
-    """The kinds of rights of which a client has one, or its body is not read.
+    """The kinds of rights of which a client has one, or its request is refused before its body is read.
 
     They count for the topic in the path, if there is one. The endpoint checks the names in the request.
     """
@@ -109,7 +109,7 @@ class JsonRoute(APIRoute):
             raise TypeError(f"{self.name} reads a body: say who may send one, by needs_one_of")
 
         async def handle_json(request: Request) -> Response:
-            if has_body:
+            if needed:
                 principal_of(request).check_one_of(needed, _topic_in(request))
             if request.scope["query_string"].count(b"&") >= _MOST_PARAMETERS:
                 raise InvalidInput(

@@ -338,6 +338,7 @@ class ScheduleRoutes:
             shown = await visible_schedule(self._schedules, principal, schedule, count)
             return NextTimesResponse(times=_occurrences(shown))
 
+    @needs_one_of(RightKind.ADMINISTER, RightKind.PRODUCE)
     async def pause_schedule(
         self, principal: RequestPrincipal, schedule: ScheduleName
     ) -> ScheduleResponse:
@@ -347,6 +348,7 @@ class ScheduleRoutes:
             paused = await self._schedules.pause(schedule, check)
             return ScheduleResponse.of(await self._schedules.shown(paused, 0))
 
+    @needs_one_of(RightKind.ADMINISTER, RightKind.PRODUCE)
     async def resume_schedule(
         self, principal: RequestPrincipal, schedule: ScheduleName
     ) -> ScheduleResponse:
@@ -356,6 +358,7 @@ class ScheduleRoutes:
             resumed = await self._schedules.resume(schedule, check)
             return ScheduleResponse.of(await self._schedules.shown(resumed, 0))
 
+    @needs_one_of(RightKind.ADMINISTER, RightKind.PRODUCE)
     async def delete_schedule(
         self, principal: RequestPrincipal, schedule: ScheduleName
     ) -> DeleteScheduleResponse:

@@ -230,17 +230,31 @@ def test_schedule_of_others_is_not_described(tmp_path: Path) -> None:
             made = await http.post("/v1/schedules", json=secret, headers=admin)
             assert made.status_code == 200, made.text
             mine = {**secret, "topic": "mails", "producer_group": "shop", "if_exists": "replace"}
-            for method, path, asked in (
-                ("POST", "", mine),
-                ("POST", "/s/pause", None),
-                ("POST", "/s/resume", None),
-                ("DELETE", "/s", None),
-            ):
-                url = f"/v1/schedules{path}"
-                refused = await http.request(method, url, json=asked, headers=stranger)
-                check(refused, 403, "forbidden")
-                assert "'s'" in refused.json()["detail"]
-                assert not re.search("orders|billing", refused.text)
+            free = {**mine, "name": "free", "dry_run": True}
+            answers = {}
+            for name in ("s", "missing"):
+                url = f"/v1/schedules/{name}"
+                answers[name] = [
+                    await http.request(method, f"{url}{path}", headers=stranger)
+                    for method, path in (
+                        ("GET", ""),
+                        ("GET", "/next"),
+                        ("POST", "/pause"),
+                        ("POST", "/resume"),
+                        ("DELETE", ""),
+                    )
+                ]
+            for hidden, missing in zip(answers["s"], answers["missing"], strict=True):
+                assert hidden.status_code == missing.status_code
+                assert hidden.text == missing.text.replace("missing", "s")
+            assert (await http.get("/v1/schedules/s", headers=admin)).status_code == 200
+            # A name that is taken cannot be given again.
+            for asked in (mine, {**mine, "if_exists": "refuse"}):
+                taken = await http.post("/v1/schedules", json=asked, headers=stranger)
+                check(taken, 409, "schedule_exists")
+                assert not re.search("orders|billing", taken.text)
+            made = await http.post("/v1/schedules", json=free, headers=stranger)
+            assert made.status_code == 200, made.text
 
     asyncio.run(play())
 
