@@ -77,12 +77,14 @@ from chronoline.core.topic import Topic
 from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.alarm import Alarm
 from chronoline.runtime.clock import Clock
+from chronoline.runtime.log_summary import LogSummary
 from chronoline.runtime.tasks import TaskSet, supervise
 from chronoline.runtime.terminal_text import printable
 from chronoline.runtime.timestamps import show_moment
 from chronoline.stores.contract import Recipient, Returned, Store
 
 logger = logging.getLogger(__name__)
+_summary = LogSummary(logger)
 
 _REST_MS = 200
 """The wait after a failure of the store without a time to try again, or while the clock is off."""
@@ -637,8 +639,13 @@ class Loader:
         self._pushes.touch(subscription)
         self._to_push.ring()
         for outcome in grant.refused:
-            logger.warning(
-                "message %r of topic %r was %s", outcome.id, self.topic.name, outcome.reason
+            _summary.warning(
+                "message_refused",
+                "message %r of topic %r was %s",
+                outcome.id,
+                self.topic.name,
+                outcome.reason,
+                topic=self.topic.name,
             )
 
     def _not_reserved(
@@ -659,11 +666,13 @@ class Loader:
         if isinstance(error, TopicNotFound):
             self.topic_deleted()
         elif isinstance(error, ChronolineError):
-            logger.warning(
+            _summary.warning(
+                "reserving_failed",
                 "reserving for topic %r failed; trying again in %d ms: %s",
                 self.topic.name,
                 rest_ms,
                 error,
+                topic=self.topic.name,
             )
 
     async def _await_late(self, joined: Sequence[Reservation], answer: Future[list[Grant]]) -> None:
@@ -749,11 +758,14 @@ class Loader:
             self._metrics.failed("giving back", self.topic.name)
             logger.exception("giving back for topic %r failed; trying again", self.topic.name)
         if lapsing:
-            logger.warning(
-                "%d messages of topic %r could not be given back; their leases lapse: %s",
-                len(lapsing),
+            _summary.warning(
+                "not_given_back",
+                "message %r of topic %r could not be given back; its lease lapses: %s",
+                lapsing[0].id,
                 self.topic.name,
                 error,
+                count=len(lapsing),
+                topic=self.topic.name,
             )
 
     async def _held(self, consumer: str, session: str) -> list[Message]:
@@ -847,11 +859,14 @@ class Loader:
             if most is not None:
                 self._limits.left(len(ready), now_ms)
                 self._to_reserve.ring()
-        for lease in subscription.take_lapsed():
-            logger.warning(
+        if lapsed := subscription.take_lapsed():
+            _summary.warning(
+                "not_pushed",
                 "message %r of topic %r was not pushed within its lease; it is served again",
-                lease.id,
+                lapsed[0].id,
                 self.topic.name,
+                count=len(lapsed),
+                topic=self.topic.name,
             )
         if was_full and subscription.wanted > 0:
             self._reserves.touch(subscription)

@@ -57,12 +57,14 @@ from chronoline.core.errors import (
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.runtime.backoff import Backoff, Waits
 from chronoline.runtime.clock import Clock
+from chronoline.runtime.log_summary import LogSummary
 from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.service import AsyncService
 from chronoline.runtime.tasks import TaskSet, supervise
 from chronoline.stores.contract import Store
 
 logger = logging.getLogger(__name__)
+_summary = LogSummary(logger)
 
 _BACKOFF = Backoff(first=0.05, longest=1.0, spread=0.5)
 _ABLE_AGAIN_MS = 5_000
@@ -612,10 +614,4 @@ def _unfinished(name: str, error: ChronolineError) -> OutcomeUnknown:
 
 def _log_failure(name: str, error: ChronolineError) -> None:
     level = logging.DEBUG if isinstance(error, _RowsHeld | SessionLost) else logging.WARNING
-    logger.log(
-        level,
-        "work on topic %r waits: %s",
-        name,
-        error,
-        extra={"action": "topic_waits", "topic": name},
-    )
+    _summary.log(level, "topic_waits", "work on topic %r waits: %s", name, error, topic=name)

@@ -12,8 +12,10 @@ import logging
 from chronoline.client.consumer_stream import ConsumerStream
 from chronoline.client.leases import AsyncLease
 from chronoline.core.errors import ChronolineError
+from chronoline.runtime.log_summary import LogSummary
 
 logger = logging.getLogger(__name__)
+_summary = LogSummary(logger)
 
 _PARTS = 3
 _SHORTEST_S = 0.005
@@ -54,11 +56,15 @@ async def _extend(stream: ConsumerStream, lease: AsyncLease, left_s: float) -> N
     if not extending.done():
         _lose(stream, lease)
     elif lease.lost.is_set():
-        logger.warning("the lease of message %r was lost: %s", lease.id, extending.exception())
+        _summary.warning(
+            "lease_lost", "the lease of message %r was lost: %s", lease.id, extending.exception()
+        )
     elif isinstance(error := extending.exception(), ChronolineError):
-        logger.warning("the lease of message %r could not be renewed: %s", lease.id, error)
+        _summary.warning(
+            "lease_not_renewed", "the lease of message %r could not be renewed: %s", lease.id, error
+        )
 
 
 def _lose(stream: ConsumerStream, lease: AsyncLease) -> None:
-    logger.warning("the lease of message %r was lost", lease.id)
+    _summary.warning("lease_lost", "the lease of message %r was lost", lease.id)
     stream.lose(lease)

@@ -46,11 +46,13 @@ from chronoline.core.errors import (
 )
 from chronoline.core.limits import MAX_REASON_CHARACTERS
 from chronoline.runtime.backoff import Backoff, Waits
+from chronoline.runtime.log_summary import LogSummary
 from chronoline.runtime.signals import stop_on_signal
 from chronoline.runtime.tasks import TaskSet, is_cancelled
 from chronoline.runtime.traces import TraceStep, context_of, fail, span_of
 
 logger = logging.getLogger(__name__)
+_summary = LogSummary(logger)
 
 _PATIENCE_S = 1.0
 """How long messages wait for a free handler before other workers get them."""
@@ -418,10 +420,13 @@ async def _settle_lease(lease: AsyncLease, what: str, ask: Callable[[], Awaitabl
         except _PASSING as error:
             problem, rest_s = error, waits.after(error)
         except ChronolineError as error:
-            logger.warning("the %s of message %r was refused: %s", what, lease.id, error)
+            _summary.warning(
+                f"{what}_refused", "the %s of message %r was refused: %s", what, lease.id, error
+            )
             return
         going_on = lease.is_live
-        logger.warning(
+        _summary.warning(
+            f"{what}_unanswered" if going_on else f"{what}_lost",
             "the %s of message %r was not answered, %s: %s",
             what,
             lease.id,

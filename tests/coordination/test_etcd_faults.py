@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -65,6 +65,33 @@ def test_killed_server_is_found_again(server: EtcdServer) -> None:
             assert session.is_trusted
             assert (await one.commit([Put("l", b"")])).is_made
             await view_where(watch, lambda view: keys(view) == ["k", "l"])
+
+    run_scene(scene)
+
+
+def test_many_interrupted_watches_share_a_line(
+    server: EtcdServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lines() -> list[int]:
+        """The number of watches that each line reports."""
+        found = (each for each in caplog.records if "is interrupted" in each.message)
+        return [int(getattr(each, "count", 1)) for each in found]
+
+    async def scene() -> None:
+        async with at(server.address, "many") as one, AsyncExitStack() as exits:
+            watches = [
+                await exits.enter_async_context(one.watch(f"of-{number}")) for number in range(20)
+            ]
+            for watch in watches:
+                await view_where(watch, lambda view: view.is_current)
+            server.pause()
+            try:
+                for watch in watches:
+                    await view_where(watch, lambda view: not view.is_current)
+                await until(lambda: sum(lines()) >= len(watches))
+            finally:
+                server.resume()
+            assert len(lines()) < len(watches)
 
     run_scene(scene)
 

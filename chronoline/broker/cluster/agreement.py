@@ -42,11 +42,13 @@ from chronoline.core.generation import (
 from chronoline.core.topic import Topic
 from chronoline.runtime.alarm import Alarm
 from chronoline.runtime.clock import Clock
+from chronoline.runtime.log_summary import LogSummary
 from chronoline.runtime.service import AsyncService
 from chronoline.runtime.tasks import supervise
 from chronoline.stores.contract import Returned
 
 logger = logging.getLogger(__name__)
+_summary = LogSummary(logger)
 
 _NOTICE_MS = 250
 """The time before a window in which no change for it is decided: brokers need it to hear of one."""
@@ -280,10 +282,12 @@ class Agreement(AsyncService):
             return False
         except (CoordinationError, InvalidInput) as error:  # invalid: too many for an entry
             if str(error) != source.failure:
-                logger.warning(
+                _summary.warning(
+                    "members_not_written",
                     "the members of topic %r could not be written; trying again: %s",
                     source.topic.name,
                     error,
+                    topic=source.topic.name,
                 )
             source.failure = str(error)
             return False

@@ -25,6 +25,7 @@ from chronoline.core.limits import name_problem
 from chronoline.core.rights import RightKind
 from chronoline.runtime import audit
 from chronoline.runtime.admission import Admitted, work_for
+from chronoline.runtime.log_summary import LogSummary
 from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.tasks import TaskSet
 from chronoline.wire.codec import MESSAGE_FRAMES, read_changes, write_answer
@@ -33,6 +34,7 @@ from chronoline.wire.message_bounds import parse_message
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 logger = logging.getLogger(__name__)
+_summary = LogSummary(logger)
 
 STOPPING = "stopping"
 """The code of the frame to all clients of a broker that stops."""
@@ -198,12 +200,16 @@ class ClientStream(ABC, Generic[Frame, Reply]):
         """Ends the stream if its client is silent, or does not read."""
         timeout_s = self._parts.limits.ping_timeout_ms / 1000
         if self._write_since_s is not None and now_s - self._write_since_s > timeout_s:
-            logger.warning("%s %r does not read; its stream ends", self.partner, self.name)
+            _summary.warning(
+                "stream_stuck", "%s %r does not read; its stream ends", self.partner, self.name
+            )
             self._write_since_s = None  # it is ended once
             if self._writing is not None:
                 self._writing.cancel()
         elif self._listens and now_s - self.heard_s > timeout_s:
-            logger.warning("%s %r is silent; its stream ends", self.partner, self.name)
+            _summary.warning(
+                "stream_silent", "%s %r is silent; its stream ends", self.partner, self.name
+            )
             missed = (
                 "nothing came from the client" if self.name else "no hello came from the client"
             )
@@ -223,7 +229,9 @@ class ClientStream(ABC, Generic[Frame, Reply]):
             raise
         except Exception as error:
             metrics.add("networkbroker_active_channels_errors", (self.partner, ""))
-            logger.warning("the stream of %s %r ended: %s", self.partner, self.name, error)
+            _summary.warning(
+                "stream_ended", "the stream of %s %r ended: %s", self.partner, self.name, error
+            )
         finally:
             if self._running:
                 await asyncio.wait(self._running)  # every request is answered

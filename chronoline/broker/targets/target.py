@@ -23,10 +23,12 @@ from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 from chronoline.runtime.backoff import Backoff, Waits
+from chronoline.runtime.log_summary import LogSummary
 from chronoline.runtime.terminal_text import printable
 from chronoline.runtime.traces import context_of
 
 logger = logging.getLogger(__name__)
+_summary = LogSummary(logger)
 
 _MOST_BYTES = 16 * 1024 * 1024
 """The most bytes under way for one topic, or one message of any size."""
@@ -214,12 +216,14 @@ class Target:
                 self._note_outcome(outcome)
                 return
             if time.monotonic() + rest_s >= lapses_s:
-                logger.warning(
+                _summary.warning(
+                    "not_settled",
                     "the store did not settle message %r of topic %r after its call, which is repeated: "
                     "%s",
                     leased.message.id,
                     self.topic.name,
                     problem,
+                    topic=self.topic.name,
                 )
                 return
             await asyncio.sleep(rest_s)  # the store has no event for being available again

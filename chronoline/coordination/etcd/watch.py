@@ -19,9 +19,11 @@ from chronoline.coordination.contract import KeyValue, KeyWatch, View
 from chronoline.coordination.etcd.connection import EtcdConnection, error_of
 from chronoline.core.errors import CoordinationError, CoordinationUnavailable
 from chronoline.runtime.backoff import Backoff, Waits
+from chronoline.runtime.log_summary import LogSummary
 from chronoline.runtime.tasks import is_cancelled
 
 logger = logging.getLogger(__name__)
+_summary = LogSummary(logger)
 
 _BACKOFF = Backoff(first=0.05, longest=1.0, spread=0.5)
 
@@ -67,12 +69,18 @@ class EtcdWatch(KeyWatch):
             except CoordinationError as error:
                 was_current = was_current or self.view.is_current
                 if was_current:
-                    logger.warning("watch of %r is interrupted: %s", self.prefix, error)
+                    _summary.warning(
+                        "watch_interrupted", "watch of %r is interrupted: %s", self.prefix, error
+                    )
                 was_current = False
             except asyncio.CancelledError:
                 if is_cancelled():
                     raise
-                logger.warning("watch of %r is interrupted: gRPC cancelled a call", self.prefix)
+                _summary.warning(
+                    "watch_interrupted",
+                    "watch of %r is interrupted: gRPC cancelled a call",
+                    self.prefix,
+                )
             except Exception:
                 logger.exception("watch of %r failed; it goes on", self.prefix)
             self.show_silence()

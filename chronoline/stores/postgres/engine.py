@@ -27,6 +27,7 @@ from chronoline.databases.postgres import (
 from chronoline.databases.postgres_listener import PostgresListener
 from chronoline.databases.postgres_probe import PostgresProbe
 from chronoline.databases.queries import load_queries
+from chronoline.runtime.log_summary import LogSummary
 from chronoline.stores.contract import (
     Capabilities,
     Counts,
@@ -70,6 +71,7 @@ from chronoline.stores.sql import (
 from chronoline.stores.stripes import cells_of, stripe_of
 
 logger = logging.getLogger(__name__)
+_summary = LogSummary(logger)
 _PACKAGE = "chronoline.stores.postgres"
 _QUERIES = load_queries(_PACKAGE)
 _RESERVE_LOOKS = 4
@@ -466,7 +468,7 @@ class PostgresEngine(SqlEngine[Connection]):
         try:
             self._run("notify", payload, turn_ms=TURN_BOUND_MS)
         except StoreError as error:  # the change itself is done; sleepers look again by themselves
-            logger.warning("announcing a change failed: %s", error)
+            _summary.warning("not_announced", "announcing a change failed: %s", error)
 
     def _run_part(
         self, query: str, values: dict[str, Any], part: Try[Any], *, turn_ms: int | None = None
