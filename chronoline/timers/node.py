@@ -35,6 +35,7 @@ from chronoline.timers.plan import TimerPlan
 from chronoline.timers.queue_balancer import QueueBalancer
 from chronoline.timers.replica import Attempts, Callback, Replica
 from chronoline.timers.timer import Lives, Timer, Version
+from chronoline.timers.turn_asker import TurnAsker
 
 logger = logging.getLogger(__name__)
 _summary = LogSummary(logger)
@@ -78,6 +79,7 @@ class TimerNode:
             attempts=attempts,
             jitter=random.random,
             is_owed=lambda timer_id: any(peer.owes(timer_id) for peer in self._peers.values()),
+            may_ask=self._may_ask,
             clock_bound_ms=clock_bound_ms,
         )
         self.intake = PeerRecords(
@@ -108,6 +110,15 @@ class TimerNode:
         # Timers that wait for a free place at their host.
         self._queue = CallQueue(calls.limits)
         self._balancer = QueueBalancer(self.replica, self._queue, self._peers, self.now_ms)
+        self._turns = TurnAsker(
+            self.replica,
+            self._peers,
+            self.intake,
+            now_ms=self.now_ms,
+            receive=self.receive,
+            start=self.start_work,
+            answered=self._set_alarm,
+        )
         # Calls that have a place: those about to begin, since others use the host too, and the running ones.
         self._beginning: dict[asyncio.Task[None], Callback] = {}
         self._begun: dict[asyncio.Task[None], Callback] = {}
@@ -139,6 +150,11 @@ class TimerNode:
             self._peers[address] = self._connect(address, self)
         for peer in gone:
             await peer.stop()
+
+    def _may_ask(self, node: str) -> bool:
+        """Whether a node can answer a question: as far as is known it runs and can be reached."""
+        peer = self._peers.get(node)
+        return peer is not None and not peer.is_away and not peer.has_left
 
     def load(self, saved: Saved) -> None:
         """Takes a saved timer of the journal."""
@@ -379,6 +395,7 @@ class TimerNode:
             assert timer.plan is not None
             with self._own_failure(timer.id):
                 self._queue.put(endpoint_of(timer.plan.uri), timer.id)
+        self._turns.ask()
         self._begin_calls()
         self._set_alarm()
         self.act(within_ms=0 if self.replica.has_news else _LINGER_MS)

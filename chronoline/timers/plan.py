@@ -24,6 +24,12 @@ LONGEST_STEP_MS = 2_000
 """How much later each replica pops than the one before it, for long timers."""
 LEAST_GRACE_MS = 10_000
 """How long after its `repeat-for` a timer of a short interval may still be called."""
+SHORT_MS = 400
+"""A shorter interval is over before a node that stood still for a moment can have answered."""
+SHORT_DOUBT_MS = 500
+"""How long after the due time of a short interval a replica waits at least for answers."""
+SHORT_STEP_MS = 100
+"""How much longer each replica waits for them than the one before it."""
 LONGEST_HOLD_MS = 30_000
 """The longest time that the other replicas wait for news of a call that is late already."""
 
@@ -65,6 +71,16 @@ class TimerPlan:
         if not self.interval_ms:
             return level * LONGEST_STEP_MS
         return -(-level * min(LONGEST_STEP_MS * 2 * replicas, self.interval_ms) // (2 * replicas))
+
+    def doubt_ms(self, level: int, replicas: int) -> int:
+        """How long after the due time a replica waits for the answers of those before it.
+
+        Less than the interval, if that is not short: it calls within twice the interval although they are
+        silent. It is longer than a standstill after which a node asks the others.
+        """
+        if self.interval_ms < SHORT_MS:
+            return SHORT_DOUBT_MS + SHORT_STEP_MS * level
+        return self.interval_ms // 2 + self.skew_ms(level, replicas)
 
     def end_ms(self, start_ms: int) -> int:
         """When its last pop is due; its start if there is none."""

@@ -26,7 +26,10 @@ from chronoline.timers.scaling_rules import known_from, may_take, to_dismiss, to
 from chronoline.timers.tag_statistics import TagStatistics
 from chronoline.timers.timer import MOVED_KEPT_MS, UNKNOWN_KEPT_MS, Timer, Version, later
 from chronoline.timers.timer_heap import TimerHeap
+from chronoline.timers.turns import SURE_STEP_MS, AskedTurn, Doubts
 
+_LEAST_STEP_MS = 10
+"""The shortest wait for which a node asks another."""
 _FOLLOWING = 1_000
 """A version at most this far above the one that a node has counts as its successor."""
 
@@ -115,10 +118,16 @@ class Replica:
         attempts: Attempts | None = None,
         jitter: Callable[[], float] = lambda: 0.0,
         is_owed: Callable[[int], bool] = lambda _: False,
+        may_ask: Callable[[str], bool] = lambda _: True,
         clock_bound_ms: int = DEFAULT_BOUND_MS,
     ) -> None:
-        """`is_owed` says whether a node still lacks a record: until it has it, a deletion is remembered."""
+        """`is_owed` says whether a node still lacks a record: until it has it, a deletion is remembered.
+
+        `may_ask` says whether a node may answer questions about its turns.
+        """
         self.me = me
+        self._may_ask = may_ask
+        self._doubts = Doubts()
         self._is_owed = is_owed
         self._clock = HybridClock(f"{me}/{life}", bound_ms=clock_bound_ms)
         self.attempts = attempts or Attempts()
@@ -279,6 +288,8 @@ class Replica:
             self._renew(timer, timer.plan, now_ms)
         elif (turn_ms := self._turn_ms(timer)) > now_ms:
             self._heap.put(timer_id, turn_ms)  # an absent node is back
+        elif (until_ms := self._in_doubt_until(timer, timer.plan, now_ms)) is not None:
+            self._heap.put(timer_id, until_ms)
         elif (wanted := self._wanted(timer, timer.plan, now_ms)) is not None:
             self._queued[timer_id] = wanted
             self._look_after(wanted, timer.plan, now_ms)
@@ -296,6 +307,75 @@ class Replica:
         """The timers that were set aside since the last call."""
         taken, self._set_aside = self._set_aside, []
         return taken
+
+    # Turns in doubt.
+
+    def take_questions(self) -> dict[str, list[AskedTurn]]:
+        """The turns to ask other nodes for since the last call, by node; see `turn_answered`."""
+        return self._doubts.take_questions()
+
+    def turn_answered(self, node: str, turn: AskedTurn, wait_ms: int | None, now_ms: int) -> None:
+        """Notes the answer of a node: how long it asks for, or None if it does not make the call."""
+        timer = self._timers.get(turn.timer_id)
+        if (
+            timer is None
+            or timer.plan is None
+            or timer.id not in self._heap
+            or self._is_ours(timer)
+        ):
+            return
+        limit_ms = self._doubt_limit_ms(timer, timer.plan)
+        if wait_ms is None or now_ms >= limit_ms:
+            if self._doubts.leaves_it(turn, node):
+                self._heap.put(timer.id, now_ms)
+        elif self._doubts.is_about(turn):
+            self._doubts.end(timer.id)  # it is asked again
+            self._heap.put(timer.id, min(now_ms + wait_ms, limit_ms))
+
+    def answer_turn(self, asker: str, turn: AskedTurn, now_ms: int) -> Timer | int | None:
+        """The answer to another node: the later record here, or how long it is to wait for this node.
+
+        None if this node does not make the call. A timer that it does not know may be on its way.
+        """
+        timer = self._timers.get(turn.timer_id)
+        if timer is None:
+            return _LEAST_STEP_MS
+        if (
+            timer.plan is not None
+            and timer.progress[:2] == turn.progress[:2]
+            and self._is_ours(timer)
+        ):
+            self._renew(timer, timer.plan, now_ms)
+            return self._timers[timer.id]
+        if timer.progress > turn.progress:
+            return timer
+        if timer.plan is None or timer.is_over or not self._comes_before(asker, timer):
+            return None
+        step_ms = timer.plan.skew_ms(1, len(timer.replicas))
+        return max(self._turn_ms(timer) - now_ms, 0) + max(step_ms, _LEAST_STEP_MS)
+
+    def _comes_before(self, other: str, timer: Timer) -> bool:
+        """Whether this node makes the next call of a timer before another; not if it was set aside here."""
+        order = timer.replicas
+        if timer.id not in self._heap or self.me not in order or other not in order:
+            return False
+        return order.index(self.me) < order.index(other)
+
+    def _in_doubt_until(self, timer: Timer, plan: TimerPlan, now_ms: int) -> int | None:
+        """The moment until which a turn waits for answers of the nodes before; None if there is no doubt."""
+        if plan.skew_ms(1, len(timer.replicas)) >= SURE_STEP_MS:
+            return None
+        before = timer.replicas[: timer.replicas.index(self.me)]
+        asked = [each for each in before if each not in self._absent and self._may_ask(each)]
+        limit_ms = self._doubt_limit_ms(timer, plan)
+        return self._doubts.open_until(timer, asked, limit_ms=limit_ms, now_ms=now_ms)
+
+    def _doubt_limit_ms(self, timer: Timer, plan: TimerPlan) -> int:
+        """Until then this node waits for those before it as they ask for it; after it, for calls alone."""
+        level = timer.replicas.index(self.me) if self.me in timer.replicas else 0
+        return timer.due_ms + timer.wait_ms + plan.doubt_ms(level, len(timer.replicas))
+
+    # Calls.
 
     def begin(self, timer_id: int, now_ms: int) -> Callback | None:
         """The call of a queued timer whose host has a free place, or None if it is no longer wanted."""
@@ -697,6 +777,7 @@ class Replica:
         self._changed[timer_id] = None
         self._known.pop(timer_id, None)
         self._queued.pop(timer_id, None)
+        self._doubts.end(timer_id)
         self._heap.remove(timer_id)
 
 

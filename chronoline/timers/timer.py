@@ -46,6 +46,9 @@ class Version(NamedTuple):
     giver: str
 
 
+Progress = tuple[Version, int, int, int, int]
+"""Version, pops that are over, failed attempts of the next one, notices of it, and its steps."""
+
 Lives = tuple[tuple[str, str], ...]
 """Nodes, each with the life of its journal: a random name, new when the journal begins anew."""
 
@@ -74,7 +77,7 @@ class Timer:
     kept_ms: int = 0
 
     @property
-    def progress(self) -> tuple[Version, int, int, int, int]:
+    def progress(self) -> Progress:
         """The order of two records of a timer: the higher is the later."""
         return (self.version, self.popped, self.attempts, self.renewed, self.step)
 

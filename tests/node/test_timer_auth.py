@@ -217,6 +217,7 @@ def test_worst_body_is_not_parsed(tmp_path: Path) -> None:
                 (RequestArea.NODES, "/cluster/records", "POST"),
                 (RequestArea.NODES, "/cluster/known", "POST"),
                 (RequestArea.NODES, "/cluster/ceded", "POST"),
+                (RequestArea.NODES, "/cluster/turns", "POST"),
                 (RequestArea.NODES, "/cluster/back", "POST"),
                 (RequestArea.NODES, "/timers/references", "DELETE"),
             }

@@ -17,6 +17,7 @@ from chronoline.timers.membership import Membership
 from chronoline.timers.plan import TimerPlan
 from chronoline.timers.replica import Attempts, Callback, Missed, Replica
 from chronoline.timers.timer import Timer
+from chronoline.timers.turns import AskedTurn
 
 WALL_CLOCKS_MS = 20
 CLIENT: Endpoint = ("client", 80)
@@ -310,11 +311,27 @@ class Simulation:
             node.replica.called(each.call, self.now_of(name), succeeded=each.succeeds)
         for timer in node.replica.take_due(self.now_of(name), limit=100):
             node.queue.put(CLIENT, timer.id)
+        for other, turns in node.replica.take_questions().items():
+            for asked in turns:
+                self._ask(name, other, asked)
         while (turn := node.queue.take()) is not None:
             self._begin(name, *turn)
         for missed in node.replica.take_missed():
             self._note_missed(missed, self.now_of(name))
         self.save(name)
+
+    def _ask(self, name: str, other: str, turn: AskedTurn) -> None:
+        """A question about a turn: a dead node refuses it at once, one that is cut off answers nothing."""
+        node, peer = self.nodes[name], self.nodes.get(other)
+        if peer is not None and peer.is_up and not self.reachable(name, other):
+            return
+        answer: Timer | int | None = None
+        if peer is not None and peer.is_up:
+            answer = peer.replica.answer_turn(name, turn, self.now_of(other))
+        if isinstance(answer, Timer):
+            self._receive(Letter(other, name, answer, self._age(other, answer)))
+        else:
+            node.replica.turn_answered(other, turn, answer, self.now_of(name))
 
     def _note_missed(self, missed: Missed, now_ms: int) -> None:
         plan, start_ms = missed.timer.plan, missed.timer.start_ms

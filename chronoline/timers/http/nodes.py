@@ -26,6 +26,7 @@ from chronoline.timers.records import id_of, name_of, to_record
 from chronoline.timers.resync import page_of_offers
 from chronoline.timers.startup_sync import KNOWN_PATH
 from chronoline.timers.timer import MOST_NUMBER, Lives, Timer, Version
+from chronoline.timers.turn_asker import TURNS_PATH, answer_turns
 
 _PAGE = 300
 _BACK_PATIENCE_S = 1.0
@@ -49,6 +50,7 @@ class NodeHandlers:
             RECORDS_PATH: {"POST": self._take_records, "GET": self._records},
             KNOWN_PATH: {"POST": self._known},
             CEDED_PATH: {"POST": self._take_ceded},
+            TURNS_PATH: {"POST": self._answer_turns},
             "/cluster/back": {"POST": self._back},
             "/timers/references": {"DELETE": self._dealt_with},
         }
@@ -132,6 +134,16 @@ class NodeHandlers:
                 async with asyncio.timeout(_BACK_PATIENCE_S):
                     await peer.retry()
         return answer_json({})
+
+    async def _answer_turns(self, request: web.BaseRequest) -> web.Response:
+        """A later replica asks whether this node makes calls; while this one stops or starts it does not."""
+        asked = await read_object(request, MOST_BYTES)
+        node, sender, turns = self._node, str(asked.get("from", "")), _list(asked, "turns")
+        if not node.is_ready:
+            turns = []
+        answer = answer_turns(node.replica, sender, turns, node.now_ms())
+        node.act()  # the others hear of the calls, too
+        return answer_json(answer)
 
     async def _take_ceded(self, request: web.BaseRequest) -> web.Response:
         """Another node has more calls queued for a host than this one, and cedes some of them."""
