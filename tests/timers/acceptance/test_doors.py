@@ -40,6 +40,7 @@ class _Guarded(TimerNodes):
             f"tls_certificate={self._certificate}",
             f"tls_key={self._key}",
             f"replication.ca={self._certificate}",
+            "callbacks.allow=127.0.0.0/8",  # with tokens there is no default
         ]
         self.write(self.names)
         for name in self.names:
