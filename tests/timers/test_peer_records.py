@@ -208,10 +208,11 @@ async def _endless(_: Popped) -> web.Response:
         (_plain(zlib.compress(b"{}"), **{"Content-Encoding": "deflate"}), "compressed"),
         (_plain(b"["), "not JSON"),
         (_plain(b"[" * 100_000), "not JSON"),
-        (_plain(b"9" * 5_000), "not JSON"),
+        (_plain(b"9" * 5_000), "digits"),
+        (_plain(b"[" + b"0," * 300_000 + b"0]"), "more than 200,000"),
         (_plain(b"[]"), "not an object"),
     ],
-    ids=["endless", "compressed", "half", "deep", "digits", "list"],
+    ids=["endless", "compressed", "half", "deep", "digits", "many", "list"],
 )
 def test_answers_of_nodes_are_bounded_objects(
     monkeypatch: pytest.MonkeyPatch, answer: Answering, words: str
