@@ -12,7 +12,9 @@ from tests.torture.__main__ import judge_scene, run_scene, table
 from tests.torture.cluster.__main__ import find
 from tests.torture.cluster.namespaces import PARTS
 from tests.torture.cluster.planted import DEFECTS
-from tests.torture.history import CALL, DELIVERY, FAULT, OUTCOME
+from tests.torture.history import CALL, DELIVERY, FAULT, OUTCOME, read_history
+from tests.torture.overload.program import NOT_EXTENDED
+from tests.torture.overload.scene import play
 from tests.torture.timers.injections import INJECTIONS, NoSuitableEvents
 
 _SEED = 1
@@ -81,6 +83,25 @@ def test_planted_defect_is_found(tmp_path: Path) -> None:
     except MissingExtra as error:
         miss("A cluster", error)
     assert DEFECTS["deliver-before-due"].rule in finding.rules
+
+
+def test_overload_doubles_nothing(tmp_path: Path) -> None:
+    try:
+        events = run_scene("overload", tmp_path, seconds=0, seed=_SEED, report=print)
+    except MissingExtra as error:
+        miss("An overload", error)
+    violations = judge_scene("overload", events)
+    print(table(events, violations))
+    assert [f"{each.rule}: {each.detail}" for each in violations] == []
+
+
+def test_planted_defect_doubles_under_overload(tmp_path: Path) -> None:
+    try:
+        play(tmp_path, seconds=0, seed=_SEED, report=print, defect=NOT_EXTENDED)
+    except MissingExtra as error:
+        miss("An overload", error)
+    found = judge_scene("overload", read_history(tmp_path))
+    assert "48 load alone doubled a message" in {each.rule for each in found}
 
 
 def test_timers_keep_their_invariants(tmp_path: Path) -> None:
