@@ -71,8 +71,10 @@ NOT_OURS = {
     "pytest": "it loads the plugin itself",
 }
 NOT_IMPORTED = {
+    "h11": "uvicorn parses requests with it",
     "pandas": "Spark's Python sources import it",
     "tzdata": "zoneinfo reads its files, where the system has none",
+    "urllib3": "botocore sends with it",
 }
 
 
