@@ -94,6 +94,9 @@ lock: setup ## Resolve the newest dependencies into requirements.lock
 	$(UV) pip compile --group pyproject.toml:site --constraint requirements.lock \
 		--universal --python-version 3.11 --generate-hashes \
 		--custom-compile-command "make lock" --output-file requirements-site.lock
+	printf 'build\nhatchling\nuv==%s\n' $(UV_VERSION) | $(UV) pip compile - \
+		--constraint requirements.lock --universal --python-version 3.11 --generate-hashes \
+		--custom-compile-command "make lock" --output-file deploy/build.lock
 
 $(SITE)/.ready: requirements-site.lock
 	@$(PYTHON) -m venv --clear --without-pip $(SITE)

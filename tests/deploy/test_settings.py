@@ -21,7 +21,17 @@ from chronoline.pipe.settings import PipeSettings
 from tests.deploy.tools import COMPOSE, DEPLOY, ROOT, filled, manifests, read
 from tests.examples.command_lines import parse
 
-_SECRETS = {"POSTGRES_PASSWORD": "secret", "GRAFANA_PASSWORD": "secret"}
+_SECRETS = {
+    "POSTGRES_PASSWORD": "secret",
+    "GRAFANA_PASSWORD": "secret",
+    **dict.fromkeys(
+        (
+            *("PYTHON_IMAGE", "DEBIAN_IMAGE", "POSTGRES_IMAGE"),
+            *("KAFKA_IMAGE", "PROMETHEUS_IMAGE", "GRAFANA_IMAGE"),
+        ),
+        "image",
+    ),
+}
 _OPT = "/opt/chronoline/bin/chronoline"
 
 
