@@ -20,7 +20,7 @@ import grpc
 
 from chronoline.broker.principals import ANYBODY, Principal
 from chronoline.broker.tokens import Tokens, hash_of
-from chronoline.core.addresses import is_loopback
+from chronoline.core.addresses import AllowedHosts, is_loopback
 from chronoline.core.errors import BrokerUnavailable, CertificateExpired, InvalidInput
 from chronoline.runtime.certificates import NO_CERTIFICATE, PeerCertificate
 from chronoline.runtime.log_summary import LogSummary
@@ -70,7 +70,7 @@ class TokenIssuer(Protocol):
 
 
 class Door:
-    """The check of every request: its token, and on loopback its host name."""
+    """The check of every request: its token, and without tokens its host name."""
 
     def __init__(
         self,
@@ -81,11 +81,11 @@ class Door:
         allowed_hosts: Iterable[str] = (),
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """`issuer` makes JWTs. `allowed_hosts` are further host names of a node that needs no token."""
+        """`issuer` makes JWTs. `allowed_hosts` are further host names of a node that asks for no token."""
         self._now_s = now_s
         self._tokens = tokens
         self._issuer = issuer
-        self._allowed_hosts = frozenset(map(_host_name, allowed_hosts))
+        self._hosts = AllowedHosts(allowed_hosts)
         self.tls = tls
         self._has_asked = issuer is not None
 
@@ -144,18 +144,16 @@ class Door:
         _LOG.log(logging.ERROR, "tokens_unreadable", "no client is let in: %s", error)
         return BrokerUnavailable(_UNREADABLE)
 
-    def host_problem(self, host: str) -> str | None:
-        """The reason why a request for this host is refused; None if it is allowed.
+    def host_problem(self, host: str, here: str) -> str | None:
+        """The reason why a request with this header `Host` is refused; None if it is allowed.
 
-        Without a token, a web page must not reach the node by a host name that resolves to this machine.
+        `here` is the address at which its connection arrived. A token is a proof that no web page has; so is
+        a required certificate, with the check of the node's own name by the browser.
         """
-        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-        if not name or is_loopback(name) or _host_name(name) in self._allowed_hosts:
+        by_certificate = self.tls is not None and self.tls.requires_certificates
+        if self.asks or (by_certificate and not is_loopback(here)):
             return None
-        return (
-            f"the host {name[:100]!r} is not allowed without a token: use 127.0.0.1, [::1] or localhost, or "
-            "add it to allowed_hosts"
-        )
+        return self._hosts.problem(host, here)
 
     # TLS
 
@@ -219,11 +217,6 @@ def token_hash(authorization: str | bytes) -> str:
     """The hash of the token in an `authorization` header; empty if there is none."""
     token = bearer_token(authorization)
     return hash_of(token) if token else ""
-
-
-def _host_name(text: str) -> str:
-    """A host name in the form in which names are compared."""
-    return text.lower().removesuffix(".")
 
 
 def check_listener(host: str, door: Door, *, insecure: bool) -> None:

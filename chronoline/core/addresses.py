@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from chronoline.core.errors import InvalidInput
 
@@ -34,6 +34,44 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+class AllowedHosts:
+    """The host names by which a listener can be asked that needs no proof of its clients.
+
+    A web page can let a name of its own resolve to the address of the listener; its requests are then of one
+    site for the browser (DNS rebinding), and only their header `Host` has the name of the page. So a request
+    must name this machine, the address at which it arrived, or a name that was set.
+    """
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._names = frozenset(map(_comparable, names))
+
+    def problem(self, host: str, here: str, *, setting: str = "allowed_hosts") -> str | None:
+        """The reason why a request with this header `Host` is refused; None if it is allowed.
+
+        `here` is the address at which its connection arrived.
+        """
+        before, _, port = host.rpartition(":")
+        name = before if before and port.isdecimal() else host
+        compared = _comparable(name)
+        if not name or is_loopback(compared) or compared in {*self._names, _comparable(here)}:
+            return None
+        return (
+            f"the host {name[:100]!r} is not allowed without a token: use the address of the node, such as "
+            f"127.0.0.1, or add the name to {setting}"
+        )
+
+
+def _comparable(host: str) -> str:
+    """A host in the form in which hosts are compared."""
+    name = host.lower().removesuffix(".").strip("[]").partition("%")[0]
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return name
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
 
 
 def is_insecure_allowed(environ: Mapping[str, str]) -> bool:

@@ -24,7 +24,7 @@ def open_door(settings: NodeSettings) -> Door:
         Tokens(settings.tokens_file),
         tls,
         issuer=_issuer(settings.jwt),
-        allowed_hosts=settings.allowed_hosts,
+        allowed_hosts=settings.host_names,
     )
     door.ssl_context()  # a wrong file is refused now, with a clear error
     for listener in settings.listeners.values():

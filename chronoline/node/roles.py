@@ -187,8 +187,7 @@ async def _start_timers(
     from chronoline.node.timer_auth import request_check  # noqa: PLC0415
     from chronoline.node.timer_service import TimerService  # noqa: PLC0415
 
-    listener = settings.timers_listener
-    service = TimerService(options, admits=request_check(door, listener.host), caller=caller)
+    service = TimerService(options, admits=request_check(door), caller=caller)
 
     def on_signal(do: Callable[[TimerService], Coroutine[Any, Any, None]]) -> None:
         if service.node is not None and service.is_started:

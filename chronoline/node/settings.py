@@ -27,6 +27,7 @@ from chronoline.runtime.descriptors import Shares, share_out
 from chronoline.runtime.settings.loader import Rule, Settings, SettingsTable, Sources
 from chronoline.runtime.settings.types import (
     DurationMs,
+    HostNames,
     Listed,
     OptionalText,
     Secret,
@@ -55,7 +56,8 @@ _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _PEERS = 16
 """The number of other nodes for which descriptors are reserved."""
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]+\]")
+_WILDCARDS = ("0.0.0.0", "::")
+"""Hosts of a listener at all addresses, by which no client asks."""
 _COLLECTOR = re.compile(r"https?://[^/?#@\s]+:[0-9]{1,5}/?")
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OWN_LABELS = {
@@ -179,15 +181,6 @@ def _collector(url: str | None) -> str | None:
             "is not the address of a collector; write http://localhost:4317, or https:// for TLS"
         )
     return url
-
-
-def _hosts(names: tuple[str, ...]) -> tuple[str, ...]:
-    for name in names:
-        if not _HOST.fullmatch(name):
-            raise ValueError(
-                f"{shown(name)} is no name of a host; write timers.example, without scheme and port"
-            )
-    return names
 
 
 def _key_set(place: str | None) -> str | None:
@@ -389,9 +382,10 @@ class NodeSettings(Settings):
     `optional` gRPC asks for none."""
     insecure: bool = False
     """Allows other machines to reach the node without TLS and without a token."""
-    allowed_hosts: Annotated[Listed, AfterValidator(_hosts)] = ()
-    """Host names besides localhost, of a proxy for example, that a node on loopback accepts over HTTP
-    without a token. Requests for other names are answered with 421."""
+    allowed_hosts: HostNames = ()
+    """Host names, of a proxy for example, by which HTTP and timers can be asked on a node without tokens,
+    besides localhost, the node's own addresses, and those in `advertise` and `replication.address`.
+    Requests for other names are answered with 421."""
     console: bool = True
     """Serves the pages for browsers at /console."""
     logs: Listed = ()
@@ -452,6 +446,13 @@ class NodeSettings(Settings):
         return (
             "allow" not in self.callbacks.model_fields_set and only_here and not self.allowed_hosts
         )
+
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        """The names by which clients may ask the node: those that are set, and those in its own addresses."""
+        own = (self.advertise, self.replication.address, self.grpc, self.http, self.timers)
+        hosts = (_split(address).host for address in own if address)
+        return (*self.allowed_hosts, *(host for host in hosts if host not in _WILDCARDS))
 
     def shares(self, descriptors: int, *, even_if_set: bool = False) -> Shares:
         """The most connections and calls for a number of descriptors; explicit settings win.

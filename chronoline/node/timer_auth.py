@@ -8,7 +8,6 @@ from http import HTTPStatus
 from aiohttp import web
 
 from chronoline.broker.auth import Door, Shown
-from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import BrokerUnavailable, CertificateExpired, InvalidInput
 from chronoline.core.rights import EVERY_TOPIC, RightKind
 from chronoline.runtime import audit
@@ -24,12 +23,11 @@ _RIGHTS = {
 }
 
 
-def request_check(door: Door, host: str) -> Callable[[web.BaseRequest, RequestArea], str]:
+def request_check(door: Door) -> Callable[[web.BaseRequest, RequestArea], str]:
     """A function that returns the client of a request, empty on a node that asks for no token.
 
-    It raises `HttpRefusal` for a request that a node at `host` must not accept.
+    It raises `HttpRefusal` for a request that the node must not accept.
     """
-    on_loopback = is_loopback(host)
 
     def check(request: web.BaseRequest, area: RequestArea) -> str:
         try:
@@ -60,8 +58,7 @@ def request_check(door: Door, host: str) -> Callable[[web.BaseRequest, RequestAr
                 f"the {principal.kind} {principal.name!r} does not have the right {kind}: "
                 f"`chronoline token create NAME --right {kind}` makes one that has",
             )
-        if on_loopback and not asks:
-            _check_host(door, request)
+        _check_host(door, request)
         if not asks or "Authorization" not in request.headers:
             _check_web_page(request)
         return principal.who if asks else ""
@@ -86,6 +83,8 @@ def _check_web_page(request: web.BaseRequest) -> None:
 
 
 def _check_host(door: Door, request: web.BaseRequest) -> None:
-    """Without tokens, a name that resolves to this machine must not reach the node."""
-    if (problem := door.host_problem(request.headers.get("Host", ""))) is not None:
+    """Without tokens, a name that resolves to this node must not be enough to reach it."""
+    here = request.transport and request.transport.get_extra_info("sockname")
+    problem = door.host_problem(request.headers.get("Host", ""), here[0] if here else "")
+    if problem is not None:
         raise HttpRefusal(HTTPStatus.MISDIRECTED_REQUEST, problem)

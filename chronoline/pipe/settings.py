@@ -32,6 +32,7 @@ from chronoline.runtime.settings.loader import Rule, Settings, SettingsTable, So
 from chronoline.runtime.settings.types import (
     Address,
     DurationMs,
+    HostNames,
     OptionalText,
     OptionalTimespanMs,
     TimespanMs,
@@ -267,6 +268,9 @@ class PipeSettings(Settings):
     redelivered, node. None: messages are only counted."""
     metrics: Address = ""
     """host:port of the metrics for Prometheus. Empty: none are served."""
+    allowed_hosts: HostNames = ()
+    """Host names by which the metrics can be asked, besides localhost and the address itself. Requests for
+    other names are answered with 421."""
     clock_bound_ms: DurationMs = Field(default=CLOCK_BOUND_MS, ge=1, le=_DAY_MS)
     """The pipe warns if the clock of the store differs by more."""
     spark: SparkTable = SparkTable()

@@ -11,9 +11,10 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry
@@ -26,9 +27,13 @@ from prometheus_client.core import (
 from prometheus_client.exposition import make_wsgi_app
 from prometheus_client.registry import Collector
 
+from chronoline.core.addresses import AllowedHosts
 from chronoline.core.errors import InvalidInput
 from chronoline.core.lateness import LATENESS_BOUNDS_MS, LatenessHistogram
 from chronoline.runtime.service import Closable
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 LATENESS_BOUNDS_S = tuple(bound / 1000 for bound in LATENESS_BOUNDS_MS)
 """The buckets of every histogram of lateness."""
@@ -36,6 +41,9 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MOST_SCRAPES = 16
 """The most connections of a metrics server at a time."""
 _PATIENCE_S = 10.0
+_HERE = "chronoline.here"
+"""The key of the address at which a connection arrived, in the environment of a request."""
+_OWN_ADDRESS = AllowedHosts()
 _VALUE_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
@@ -121,6 +129,26 @@ class _QuietHandler(WSGIRequestHandler):
     def log_message(self, *_: object) -> None:
         """Scrapes are not logged."""
 
+    def get_environ(self) -> dict[str, Any]:
+        here, *_ = self.connection.getsockname()
+        return {**super().get_environ(), _HERE: here}
+
+
+def _for_hosts(app: WSGIApplication, hosts: AllowedHosts) -> WSGIApplication:
+    """Refuses requests for other host names: the metrics need no token, and name topics."""
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        problem = hosts.problem(environ.get("HTTP_HOST", ""), environ[_HERE])
+        if problem is None:
+            return app(environ, start_response)
+        status = HTTPStatus.MISDIRECTED_REQUEST
+        start_response(
+            f"{status.value} {status.phrase}", [("Content-Type", "text/plain; charset=utf-8")]
+        )
+        return [f"{problem}\n".encode()]
+
+    return answer
+
 
 class _BoundedServer(ThreadingMixIn, WSGIServer):
     """A thread for each connection, of which there are few: a new one ends the one that is open longest.
@@ -130,12 +158,14 @@ class _BoundedServer(ThreadingMixIn, WSGIServer):
 
     daemon_threads = True
 
-    def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, host: str, port: int, registry: CollectorRegistry, hosts: AllowedHosts
+    ) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._lock = threading.Lock()
         self._open: dict[socket.socket, None] = {}  # the first is open longest
         super().__init__((host, port), _QuietHandler)
-        self.set_app(make_wsgi_app(registry))
+        self.set_app(_for_hosts(make_wsgi_app(registry), hosts))
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
@@ -158,11 +188,18 @@ class _BoundedServer(ThreadingMixIn, WSGIServer):
 class MetricsServer(Closable):
     """Serves a collector over HTTP at an address, in a thread, until it is closed."""
 
-    def __init__(self, host: str, port: int, collector: Collector) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        collector: Collector,
+        *,
+        hosts: AllowedHosts = _OWN_ADDRESS,
+    ) -> None:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(collector)
         try:
-            self._server = _BoundedServer(host, port, registry)
+            self._server = _BoundedServer(host, port, registry, hosts)
         except OSError as error:
             raise InvalidInput(
                 f"metrics cannot be served at {host}:{port}: {error}; choose another port"

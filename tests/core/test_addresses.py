@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chronoline.core.addresses import (
+    AllowedHosts,
     check_address,
     check_token_in_clear,
     is_insecure_allowed,
@@ -34,6 +35,54 @@ def test_the_environment_can_allow_it() -> None:
     assert is_insecure_allowed({"CHRONOLINE_INSECURE": "true"})
     assert not is_insecure_allowed({"CHRONOLINE_INSECURE": "0"})
     assert not is_insecure_allowed({})
+
+
+# Host names by which a listener is asked
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "localhost",
+        "LOCALHOST:7480",
+        "127.0.0.1:7480",
+        "[::1]:7480",
+        "10.0.0.5",
+        "10.0.0.5:7480",
+        "node-1:7480",
+        "Node-1.",
+        "[FD00::1]:7480",
+    ],
+)
+def test_request_may_name_this_machine_the_address_and_names_that_are_set(host: str) -> None:
+    assert AllowedHosts(["node-1", "[fd00::1]"]).problem(host, "10.0.0.5") is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.test",
+        "evil.test:7480",
+        "localhost.evil.test",
+        "127.0.0.1.evil.test",
+        "node-1.evil.test",
+        "10.0.0.6:7480",
+        "[fd00::2]",
+        "::ffff:10.0.0.6",
+        "node-1:7480.evil.test",
+    ],
+)
+def test_request_for_another_name_is_refused(host: str) -> None:
+    problem = AllowedHosts(["node-1"]).problem(host, "10.0.0.5")
+    assert problem is not None
+    assert "add the name to allowed_hosts" in problem
+
+
+def test_address_of_a_connection_has_one_form() -> None:
+    hosts = AllowedHosts()
+    assert hosts.problem("10.0.0.5:7480", "::ffff:10.0.0.5") is None
+    assert hosts.problem("[fe80::1]:7480", "fe80::1%eth0") is None
 
 
 # Addresses of servers

@@ -294,3 +294,16 @@ def test_alerts_name_commands_that_exist() -> None:
         for word in each.split():
             assert word in command.commands, f"there is no command {each!r}"
             command = command.commands[word]
+
+
+def test_prometheus_asks_by_names_that_the_containers_allow() -> None:
+    started = {each.name: each.load() for each in of_compose()}
+    jobs = read(DEPLOY / "prometheus" / "prometheus.yml")["scrape_configs"]
+    targets = [
+        target for job in jobs for each in job["static_configs"] for target in each["targets"]
+    ]
+    assert targets
+    for target in targets:
+        service = target.partition(":")[0]
+        [name] = [name for name in started if name.endswith(service)]
+        assert service in started[name].allowed_hosts, target

@@ -100,7 +100,7 @@ async def _node(folder: Path, *, with_tls: bool = False) -> AsyncIterator[_Node]
             BrokerService(
                 store, grpc_address=at, http_address=at, door=door, limits=limits, console=Console
             ) as broker,
-            TimerService(options, admits=request_check(door, "127.0.0.1")) as timers,
+            TimerService(options, admits=request_check(door)) as timers,
         ):
             assert broker.grpc is not None
             assert broker.http is not None

@@ -29,16 +29,20 @@ _ID = "00000000000004d2-2"
 
 def _ask(
     door: Door,
-    host: str = "127.0.0.1",
+    here: str = "127.0.0.1",
     area: RequestArea = RequestArea.TIMERS,
     **headers: str,
 ) -> None:
-    request_check(door, host)(make_mocked_request("POST", "/timers", headers=headers), area)
+    transport = Mock()
+    extra = {"sockname": (here, 7253)}
+    transport.get_extra_info.side_effect = extra.get
+    asked = make_mocked_request("POST", "/timers", headers=headers, transport=transport)
+    request_check(door)(asked, area)
 
 
-def _refused(door: Door, host: str = "127.0.0.1", **headers: str) -> HTTPStatus:
+def _refused(door: Door, here: str = "127.0.0.1", **headers: str) -> HTTPStatus:
     with pytest.raises(HttpRefusal) as caught:
-        _ask(door, host, RequestArea.TIMERS, **headers)
+        _ask(door, here, RequestArea.TIMERS, **headers)
     return caught.value.status
 
 
@@ -53,6 +57,12 @@ def test_foreign_host_header_is_refused(host: str) -> None:
     assert _refused(OPEN, Host=host) == HTTPStatus.MISDIRECTED_REQUEST
 
 
+def test_host_is_checked_at_every_address() -> None:
+    _ask(OPEN, "10.0.0.1", Host="10.0.0.1:7253")
+    for host in ("evil.example:7253", "10.0.0.2"):
+        assert _refused(OPEN, "10.0.0.1", Host=host) == HTTPStatus.MISDIRECTED_REQUEST
+
+
 @pytest.mark.parametrize("host", ["timers.example", "Timers.Example:7253", "timers.example."])
 def test_allowed_host_is_accepted(host: str) -> None:
     door = Door(allowed_hosts=["timers.example"])
@@ -61,20 +71,20 @@ def test_allowed_host_is_accepted(host: str) -> None:
     assert _refused(door, Host=f"evil.{host}") == HTTPStatus.MISDIRECTED_REQUEST
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_web_page_cannot_use_the_certificate_of_a_browser(tmp_path: Path, host: str) -> None:
+def test_web_page_cannot_use_the_certificate_of_a_browser(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "tokens")
     tokens.admit_certificate("me", "me.example")
     token = tokens.create("a")
     transport = Mock()
-    transport.get_extra_info.return_value = {
+    shown = {
         "subject": ((("commonName", "me.example"),),),
         "notAfter": "Jan  1 00:00:00 2100 GMT",
     }
+    transport.get_extra_info.side_effect = {"peercert": shown}.get
 
     def ask(**headers: str) -> None:
         asked = make_mocked_request("POST", "/timers", headers=headers, transport=transport)
-        request_check(Door(tokens), host)(asked, RequestArea.TIMERS)
+        request_check(Door(tokens))(asked, RequestArea.TIMERS)
 
     ask()
     ask(Origin="https://a.example", Authorization=f"Bearer {token}")
@@ -87,11 +97,11 @@ def test_token_is_required_once_one_exists(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "tokens")
     door = Door(tokens)
     token = tokens.create("a")
-    for host in ("127.0.0.1", "0.0.0.0"):
-        _ask(door, host, Host="timers.example", Authorization=f"Bearer {token}")
-        assert _refused(door, host, Host="127.0.0.1") == HTTPStatus.UNAUTHORIZED
+    for here in ("127.0.0.1", "10.0.0.1"):
+        _ask(door, here, Host="timers.example", Authorization=f"Bearer {token}")
+        assert _refused(door, here, Host="127.0.0.1") == HTTPStatus.UNAUTHORIZED
         wrong = "Bearer chronoline_wrong"
-        assert _refused(door, host, Authorization=wrong) == HTTPStatus.UNAUTHORIZED
+        assert _refused(door, here, Authorization=wrong) == HTTPStatus.UNAUTHORIZED
 
 
 @pytest.mark.parametrize(
@@ -133,7 +143,7 @@ def test_every_administrative_request_is_audited(
     tokens = Tokens(tmp_path / "tokens")
     given = {"ops": tokens.create("ops"), "set": tokens.create("set", Rights.parse(["timers"]))}
     options = ServiceOptions(port=0, data=tmp_path)
-    check = request_check(Door(tokens), "127.0.0.1")
+    check = request_check(Door(tokens))
 
     async def scene() -> None:
         async with TimerService(options, admits=check) as service, aiohttp.ClientSession() as http:
@@ -164,7 +174,7 @@ def test_every_administrative_request_is_audited(
 def test_token_of_any_bytes_is_refused(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "tokens")
     tokens.create("a")
-    check = request_check(Door(tokens), "127.0.0.1")
+    check = request_check(Door(tokens))
 
     async def scene() -> bytes:
         async with TimerService(ServiceOptions(port=0, data=tmp_path), admits=check) as service:
@@ -182,7 +192,7 @@ def test_token_of_any_bytes_is_refused(tmp_path: Path) -> None:
 def test_body_is_not_read_before_rights(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "tokens")
     token = tokens.create("a", Rights.parse(["produce"]))
-    check = request_check(Door(tokens), "127.0.0.1")
+    check = request_check(Door(tokens))
 
     async def scene() -> None:
         async with TimerService(ServiceOptions(port=0, data=tmp_path), admits=check) as service:

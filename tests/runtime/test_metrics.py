@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
 import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from chronoline.core.addresses import AllowedHosts
 from chronoline.core.lateness import LATENESS_BOUNDS_MS, LatenessHistogram
 from chronoline.runtime.metrics import (
     LATENESS_BOUNDS_S,
@@ -55,6 +57,16 @@ def test_watched_metrics_are_asked_for_at_each_scrape() -> None:
     watched = Watched(lambda: [gauge("depth", "How deep.", [((), next(values))])])
     assert not list(watched.describe())
     assert [[each.samples[0].value for each in watched.collect()] for _ in range(2)] == [[1], [2]]
+
+
+def test_metrics_are_for_the_names_of_the_server() -> None:
+    hosts = AllowedHosts(["pipe"])
+    with MetricsServer("127.0.0.1", 0, Watched(lambda: ()), hosts=hosts) as server:
+        for host, status in (("pipe:9108", 200), ("127.0.0.1", 200), ("evil.test", 421)):
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+            connection.request("GET", "/metrics", headers={"Host": host})
+            assert connection.getresponse().status == status, host
+            connection.close()
 
 
 def test_flood_of_connections_keeps_no_scrape_out() -> None:

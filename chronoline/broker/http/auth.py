@@ -77,7 +77,6 @@ class RequestGuard:
         parts: BrokerContext,
         door: Door,
         *,
-        host: str,
         consumer_paths: tuple[str, ...],
         console: ConsoleApp | None = None,
     ) -> None:
@@ -86,7 +85,6 @@ class RequestGuard:
         self._app = app
         self._parts = parts
         self._door = door
-        self._on_loopback = is_loopback(host)
         self._consumer_paths = consumer_paths
         self.throttle = ProducerThrottle(parts.metrics, most=parts.limits.connections)
         self._strangers = Admission(
@@ -161,9 +159,7 @@ class RequestGuard:
         return BodyBounds(self._parts.admission, clients, limits.frame_bytes, patience_s)
 
     def _principal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal:
-        """Raises `Unauthenticated` without a token, `CertificateExpired`, and on loopback for a host that is
-        not allowed.
-        """
+        """Raises `Unauthenticated` without a token, `CertificateExpired`, and for a refused host name."""
         if scope["path"] in OPEN_PATHS:
             return NOBODY
         in_console = self._console is not None and is_of_console(scope["path"])
@@ -185,10 +181,10 @@ class RequestGuard:
         if principal is None:
             self._parts.metrics.refused("http", "unauthenticated")
             raise Unauthenticated(_UNKNOWN if b"authorization" in headers else _NO_TOKEN)
-        if self._on_loopback and not asks:
-            problem = self._door.host_problem(headers.get(b"host", b"").decode("latin-1"))
-            if problem is not None:
-                raise HTTPException(HTTPStatus.MISDIRECTED_REQUEST, problem)
+        here, _ = scope["server"] or ("", 0)
+        problem = self._door.host_problem(headers.get(b"host", b"").decode("latin-1"), here)
+        if problem is not None:
+            raise HTTPException(HTTPStatus.MISDIRECTED_REQUEST, problem)
         return principal
 
     def _count(self, partner: str, direction: str, message: Message) -> None:

@@ -95,7 +95,7 @@ class HttpEdge(AsyncService):
                 f"HTTP cannot listen at {host}:{self.port}: is it taken by another process? {error}"
             ) from None
         try:
-            self._server = _UvicornServer(self._config(host, listener))
+            self._server = _UvicornServer(self._config(listener))
         except BaseException:
             listener.close()
             raise
@@ -125,7 +125,7 @@ class HttpEdge(AsyncService):
             await self._console.stop()
         self._backlog.stop()
 
-    def _config(self, host: str, listener: CappedListener) -> uvicorn.Config:
+    def _config(self, listener: CappedListener) -> uvicorn.Config:
         parts, context = self._parts, self._door.ssl_context()
         topics = TopicsByName(parts.topics)
         edge = Edge(
@@ -162,7 +162,6 @@ class HttpEdge(AsyncService):
             app,
             parts,
             self._door,
-            host=host,
             consumer_paths=CONSUMER_PATHS,
             console=self._console,
         )

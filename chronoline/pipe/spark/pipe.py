@@ -30,6 +30,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import chronoline.spark  # noqa: F401 - it refuses a Spark that is too old
+from chronoline.core.addresses import AllowedHosts
 from chronoline.core.errors import (
     ChronolineError,
     InvalidInput,
@@ -242,7 +243,8 @@ class Pipe(Closable):
             self.counters,
             lambda: read_status(self.settings, self._store, self._clock.now_ms()),
         )
-        return MetricsServer(host.strip("[]"), int(port), collector)
+        hosts = AllowedHosts((host, *self.settings.allowed_hosts))
+        return MetricsServer(host.strip("[]"), int(port), collector, hosts=hosts)
 
     def _start_lane(self, lane: int) -> StreamingQuery:
         self._beaten_s[lane] = time.monotonic()

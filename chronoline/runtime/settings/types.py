@@ -85,6 +85,21 @@ OptionalText = Annotated[str | None, BeforeValidator(_nothing)]
 Secret = Annotated[SecretStr | None, BeforeValidator(_nothing)]
 """A secret, which is shown as stars."""
 Listed = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+
+
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]+\]")
+
+
+def _host_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not _HOST.fullmatch(name):
+            raise ValueError(
+                f"{shown(name)} is no name of a host; write timers.example, without scheme and port"
+            )
+    return names
+
+
+HostNames = Annotated[Listed, AfterValidator(_host_names)]
 Address = Annotated[str, AfterValidator(_address)]
 
 

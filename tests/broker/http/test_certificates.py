@@ -70,7 +70,7 @@ async def _with_broker(node: Node, play: Callable[[Get], Awaitable[None]]) -> No
 
 async def _with_timers(node: Node, play: Callable[[Get], Awaitable[None]]) -> None:
     options = ServiceOptions(port=0, data=node.folder, tls=node.door.ssl_context())
-    async with TimerService(options, admits=request_check(node.door, "127.0.0.1")) as service:
+    async with TimerService(options, admits=request_check(node.door)) as service:
 
         async def get(context: ssl.SSLContext) -> int:
             url = f"https://127.0.0.1:{service.port}/v1/timers"
@@ -152,7 +152,7 @@ def test_expired_certificate_ends_an_open_connection(tmp_path: Path, edge: str) 
                 await ask_twice(f"https://127.0.0.1:{served.port}/metrics")
             return
         options = ServiceOptions(port=0, data=node.folder, tls=node.door.ssl_context())
-        async with TimerService(options, admits=request_check(node.door, "127.0.0.1")) as service:
+        async with TimerService(options, admits=request_check(node.door)) as service:
             await ask_twice(f"https://127.0.0.1:{service.port}/v1/timers")
 
     asyncio.run(play())

@@ -74,6 +74,16 @@ def test_foreign_host_header_is_refused_without_a_token(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_host_name_is_checked_at_every_address_without_a_token() -> None:
+    door = Door(allowed_hosts=["node-1"])
+    for host in ("10.0.0.5:7480", "node-1:7480", "localhost"):
+        assert door.host_problem(host, "10.0.0.5") is None
+    assert door.host_problem("evil.test", "10.0.0.5") is not None
+    required = Door(tls=ServerTls(certificate=Path(), key=Path(), client_ca=Path()))
+    assert required.host_problem("node.example", "10.0.0.5") is None  # the browser checks it
+    assert required.host_problem("node.example", "127.0.0.1") is not None
+
+
 def test_page_of_another_site_changes_nothing(tmp_path: Path) -> None:
     """Changes without a body are the ones that a browser sends without a preflight request."""
 
