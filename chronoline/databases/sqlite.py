@@ -80,6 +80,7 @@ class SqliteDatabase:
         self._joiner: int | None = None
         self._application_id = application_id
         self._writer = self._connect(cache_kib=65_536)
+        self._flush_log()
         self._migrate(load_migrations(package))
 
     @contextmanager
@@ -234,6 +235,23 @@ class SqliteDatabase:
             connection.execute("PRAGMA temp_store=MEMORY")
             connection.execute(f"PRAGMA cache_size=-{cache_kib}")
         return connection
+
+    def _flush_log(self) -> None:
+        """Flushes the log that an earlier process may have left.
+
+        SQLite shows a commit to other connections when it is flushed. But a process that ended within the
+        flush left it in the log, from which the next one reads it, whether or not the disk has it.
+        """
+        try:
+            descriptor = os.open(f"{self.path}-wal", os.O_RDONLY)
+        except OSError:  # there is none
+            return
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            self._on_failed_flush(error)
+        finally:
+            os.close(descriptor)
 
     def _check_owner(self, connection: sqlite3.Connection) -> None:
         """Checks the file before the first write: a file of another program stays as it is."""

@@ -298,6 +298,7 @@ class _PartitionWriter:
         there = self._store.lookup(self._uid, [new.id for new in messages])
         now_ms = SystemClock().now_ms()
         bodies = self._store.bodies(self._uid, list(there), actor=System(), now_ms=now_ms).found
+        self._store.await_durable()
         return {
             place
             for place, new in zip(places, messages, strict=True)

@@ -54,6 +54,7 @@ def cases_of(store: Store) -> dict[str, Case]:
             ),
             ["done"],
         ),
+        "send": Case(lambda store, again: _send(store), None),
         **_of_leases(line.uid, leases),
         "create topic": Case(lambda store, again: _create_topic(store), "exists"),
         "ensure topic": Case(
@@ -105,6 +106,13 @@ def _of_leases(uid: int, leases: dict[str, Lease]) -> dict[str, Case]:
             done,
         ),
     }
+
+
+def _send(store: Store) -> object:
+    """Calls the SQL function; answers the version, or None if the id is taken."""
+    assert isinstance(store, PostgresStore)
+    send = f"SELECT chronoline.send('t', 'sent', {NOW}, NULL, {NOW})"
+    return store.engine.database.run(send, {})[0][0]
 
 
 def _create_topic(store: Store) -> str:

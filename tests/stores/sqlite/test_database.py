@@ -14,7 +14,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +24,7 @@ from urllib.parse import quote
 import pytest
 
 from chronoline.core.errors import (
+    ChronolineError,
     InvalidInput,
     SchemaTooNew,
     StoreBusy,
@@ -379,6 +380,27 @@ def test_a_failed_flush_stops_the_process(path: str, tmp_path: Path, ending: str
     with SqliteStore(path) as store:
         (topic,) = store.list_topics()
         assert set(answered) - store.lookup(topic.uid, answered).keys() == set()
+
+
+def test_nothing_is_answered_from_a_log_that_was_not_flushed(path: str, tmp_path: Path) -> None:
+    """A process that ends within a flush leaves a commit that the next one sees, and the disk may lack."""
+    disk = BrokenDisk(tmp_path)
+    with child("flood", path, **disk.environment) as writer:
+        answered = [writer.read_line() for _ in range(10)]
+        disk.trigger.write_text("-wal")
+        answered += writer.read_rest()
+    unanswered = f"m{len(answered)}"
+    with child("create", path, **disk.environment) as again:
+        with suppress(ChronolineError):  # it has ended already
+            again.write_line(unanswered)
+        again.close_input()
+        said = again.read_rest()
+        assert (said, again.exit_code) == ([], 70)
+    disk.trigger.unlink()
+    with child("create", path, **disk.environment) as again:
+        assert again.read_line() == "ready"
+        again.write_line(unanswered)
+        assert again.read_line().startswith("a message with this id exists")
 
 
 # The write-ahead log
