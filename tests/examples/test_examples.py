@@ -50,8 +50,9 @@ def test_every_example_has_a_test() -> None:
         "log_producer.py",
         "log_consumer.py",
     }
-    # The tests of the Spark features run the Spark examples; test_broker_examples runs those of the broker.
-    elsewhere = ("spark_", "pipe_", "broker_")
+    # The tests of the Spark features run the Spark examples; test_broker_examples runs those of the broker,
+    # test_webhook_receiver that of a receiver.
+    elsewhere = ("spark_", "pipe_", "broker_", "webhook_")
     shown = {path.name for path in EXAMPLES.glob("*.py") if not path.name.startswith(elsewhere)}
     assert shown == tested
 

@@ -123,7 +123,8 @@ def test_second_signal_ends_the_node_at_once(tmp_path: Path, number: signal.Sign
         with socket.create_connection((at.hostname, at.port)) as slow:
             # Half a request, for whose other half a node that stops waits for a while.
             slow.sendall(
-                b"POST /v1/topics HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9\r\n\r\n{"
+                b"POST /v1/topics HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+                b"content-type: application/json\r\ncontent-length: 9\r\n\r\n{"
             )
             assert urlopen(f"{node.http}/livez").status == 200
             node.process.send_signal(signal.SIGTERM)
