@@ -33,7 +33,7 @@ from chronoline.client.administration import (
     Selection,
 )
 from chronoline.client.aio import DEFAULT_PREFETCH, DEFAULT_TIMEOUT_S, AsyncClient
-from chronoline.client.cluster import Cluster
+from chronoline.client.cluster import Cluster, PreferredBroker
 from chronoline.client.event_loop import BlockingIterator, Home, run_in
 from chronoline.client.leases import AsyncLease
 from chronoline.client.messages import DeadLetter, Forecast, Headers, Message, ToSend

@@ -28,11 +28,13 @@ from chronoline.cli.topic_changes import (
 )
 from chronoline.client.topics import Topic, TopicSettings
 from chronoline.core.errors import Forbidden, TopicNotFound
+from chronoline.core.selector import BrokerHealth
 from chronoline.core.units import parse_duration_ms, parse_size_bytes
 from chronoline.runtime.terminal_text import printable
 
 if TYPE_CHECKING:
     from chronoline.client import Client
+    from chronoline.client.cluster import PreferredBroker
     from chronoline.client.messages import Forecast
 
 app = typer.Typer(
@@ -182,19 +184,32 @@ def list_topics(broker: Broker, as_json: AsJson = False) -> None:
 
 @app.command()
 @asks_a_broker
-def show(broker: Broker, name: Name, as_json: AsJson = False) -> None:
+def show(
+    broker: Broker,
+    name: Name,
+    rack: Annotated[
+        str, typer.Option(metavar="RACK", help="Show the brokers in the order for clients there.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
     """Show the settings of a topic, the number of its messages, and who serves which buckets.
 
     chronoline topic show reminders
+    chronoline topic show reminders --rack r1
+
+    It also shows to which brokers consumers go, the preferred one first.
     """
     with broker.administration() as client:
         topic = client.topic(name)
         count = _count_if_allowed(client, name)
         cluster = None if count is None else client.cluster()
+        preferred = client.preferred_brokers(name, rack=rack)
     if as_json:
         subscribers = () if cluster is None else cluster.subscribers
         served = [asdict(each) for each in subscribers if each.topic_uid == topic.uid]
-        print(json.dumps({**topic_json(topic, count), "subscribers": served}, indent=2))
+        brokers = [asdict(each) for each in preferred]
+        whole = {**topic_json(topic, count), "subscribers": served, "brokers": brokers}
+        print(json.dumps(whole, indent=2))
         return
     if topic.pause is not None:
         words = f"topic {name!r} {paused_since(topic.pause)}"
@@ -204,6 +219,7 @@ def show(broker: Broker, name: Name, as_json: AsJson = False) -> None:
     for key, value in {**counts, **asdict(topic.settings.in_ms())}.items():
         shown = "–" if value is None else str(value).lower() if value in (True, False) else value
         table.add_row(key, Text(f"{shown:,}" if isinstance(shown, int) else printable(str(shown))))
+    table.add_row("brokers", Text(printable(", ".join(map(_shown_broker, preferred)))))
     Console().print(table)
     if cluster is None:
         return
@@ -226,6 +242,11 @@ def delete(broker: Broker, name: Name, yes: Yes = False) -> None:
         confirm(f"Delete {what} for good?", yes=yes)
         client.delete_topic(name)
     print(f"deleted {what}")
+
+
+def _shown_broker(broker: PreferredBroker) -> str:
+    is_degraded = broker.health == BrokerHealth.DEGRADED
+    return f"{broker.name} (degraded)" if is_degraded else broker.name
 
 
 def _duration(text: str, what: str) -> timedelta:

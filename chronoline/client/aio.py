@@ -22,7 +22,7 @@ from chronoline.client.administration import (
     Selection,
 )
 from chronoline.client.brokers import Brokers
-from chronoline.client.cluster import Cluster
+from chronoline.client.cluster import Cluster, PreferredBroker
 from chronoline.client.consumer_stream import ConsumerStream
 from chronoline.client.leases import AsyncLease
 from chronoline.client.messages import (
@@ -207,6 +207,22 @@ class AsyncClient:
     async def info(self) -> Cluster:
         """The brokers with version, health and problems, and all consumers: what `GET /v1/info` shows."""
         return await self.cluster()
+
+    async def preferred_brokers(
+        self, topic: str, *, producer: bool = False, rack: str | None = None
+    ) -> list[PreferredBroker]:
+        """The brokers in the order in which consumers of a topic, or its producers, should try them.
+
+        `rack` is that of the client who asks, unless another one is given.
+        """
+        kind = pb.PreferRequest.KIND_PRODUCER if producer else pb.PreferRequest.KIND_CONSUMER
+        rack = self._brokers.rack if rack is None else rack
+
+        def asked(uid: int) -> pb.PreferRequest:
+            return pb.PreferRequest(topic_uid=uid, kind=kind, rack=rack, only_look=True)
+
+        found = await self._ask_of(topic, "Overseer/Prefer", asked, pb.PreferredBrokers)
+        return [PreferredBroker.from_wire(each) for each in found.brokers]
 
     async def delete_topic(self, name: str) -> bool:
         """Deletes a topic and everything on it; false if it was deleted already."""

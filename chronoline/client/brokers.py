@@ -71,6 +71,7 @@ _QUESTIONS = frozenset(
         "Overseer/GetTopic",
         "Overseer/ListTopics",
         "Overseer/Info",
+        "Overseer/Prefer",
     }
 )
 """Methods that change nothing: without an answer, no outcome is unknown."""

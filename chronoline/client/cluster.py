@@ -54,6 +54,21 @@ class ClusterBroker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PreferredBroker:
+    """A broker to which clients of a topic go."""
+
+    name: str
+    address: str
+    rack: str
+    health: str
+    """`degraded` if it serves clients worse than others do."""
+
+    @classmethod
+    def from_wire(cls, wire: pb.Broker) -> Self:
+        return cls(name=wire.id, address=wire.address, rack=wire.rack, health=wire.health)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Subscriber:
     """A consumer of a topic, and the buckets that it serves."""
 

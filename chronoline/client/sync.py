@@ -17,7 +17,7 @@ from chronoline.client.administration import (
     Selection,
 )
 from chronoline.client.aio import DEFAULT_PREFETCH, DEFAULT_TIMEOUT_S, AsyncClient
-from chronoline.client.cluster import Cluster
+from chronoline.client.cluster import Cluster, PreferredBroker
 from chronoline.client.event_loop import BlockingIterator, Home, run_in
 from chronoline.client.leases import AsyncLease
 from chronoline.client.messages import DeadLetter, Forecast, Headers, Message, ToSend
@@ -252,6 +252,15 @@ class Client(Closable):
     def info(self) -> Cluster:
         """The brokers with version, health and problems, and all consumers: what `GET /v1/info` shows."""
         return self._run(self._inner.info())
+
+    def preferred_brokers(
+        self, topic: str, *, producer: bool = False, rack: str | None = None
+    ) -> list[PreferredBroker]:
+        """The brokers in the order in which consumers of a topic, or its producers, should try them.
+
+        `rack` is that of the client who asks, unless another one is given.
+        """
+        return self._run(self._inner.preferred_brokers(topic, producer=producer, rack=rack))
 
     def delete_topic(self, name: str) -> bool:
         """Deletes a topic and everything on it; false if it was deleted already."""

@@ -102,7 +102,11 @@ def test_topics_are_listed_with_their_counts(command: Command, client: Client, t
     client.send(topic)
     (found,) = [each for each in command.json("topic", "list") if each["topic"] == topic]
     assert (found["available"], found["processing"], found["waiting"]) == (1, 0, 2)
-    assert {**found, "subscribers": []} == command.json("topic", "show", topic)
+    shown = command.json("topic", "show", topic)
+    (broker,) = shown.pop("brokers")
+    assert {**found, "subscribers": []} == shown
+    assert (broker["address"], broker["health"]) == (command.address, "healthy")
+    assert broker["name"] in command("topic", "show", topic, "--rack=r1")
     assert found["settings"]["max_attempts"] == 1
     assert topic in command("topic", "list")
     *lines, last = command("topic", "show", topic).splitlines()

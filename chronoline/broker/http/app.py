@@ -31,7 +31,7 @@ broker's clock. Every error is a problem (RFC 9457) whose `kind` says what it me
 _OF_PROGRAMS = "/v1/"
 _PARTS_OF_A_TOPIC = 3
 """v1, topics, and a name; longer paths are about its messages."""
-_OF_TOPICS = (["pause"], ["resume"])
+_OF_TOPICS = (["brokers"], ["pause"], ["resume"])
 """The longer paths that are about the topic itself."""
 _MOST_PARAMETERS = 100
 _FASTAPI_SCHEMAS = ("HTTPValidationError", "ValidationError")

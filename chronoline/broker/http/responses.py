@@ -418,6 +418,21 @@ class TopicsResponse(BaseModel):
     topics: list[TopicResponse]
 
 
+class PreferredBrokerResponse(BaseModel):
+    """A broker to which clients of a topic go."""
+
+    id: str
+    address: str = Field(description="Of its gRPC.")
+    rack: str
+    health: str = Field(description="`degraded` if it serves clients worse than others do.")
+
+
+class PreferredBrokersResponse(BaseModel):
+    """The brokers in the order in which clients of a topic should try them; there is at least one."""
+
+    brokers: list[PreferredBrokerResponse]
+
+
 class DropTopicResponse(BaseModel):
     """The outcome of deleting a topic."""
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import ConfigDict, Field
 
 from chronoline.broker.context import BrokerContext
@@ -19,13 +19,27 @@ from chronoline.broker.http.app import (
     new_router,
     problems,
 )
-from chronoline.broker.http.requests import Reason, RequestBody, RequestPrincipal, TopicName, Whole
-from chronoline.broker.http.responses import DropTopicResponse, TopicResponse, TopicsResponse
+from chronoline.broker.http.requests import (
+    RackName,
+    Reason,
+    RequestBody,
+    RequestPrincipal,
+    TopicName,
+    Whole,
+)
+from chronoline.broker.http.responses import (
+    DropTopicResponse,
+    PreferredBrokerResponse,
+    PreferredBrokersResponse,
+    TopicResponse,
+    TopicsResponse,
+)
 from chronoline.broker.principals import visible_topic
 from chronoline.broker.topics import TopicsByName
 from chronoline.core.callback_url import MAX_URL_CHARACTERS
 from chronoline.core.limits import MAX_NAME_BYTES
 from chronoline.core.rights import RightKind
+from chronoline.core.selector import ClientKind
 from chronoline.core.topic import TopicSettings
 
 _FOUND: dict[int | str, dict[str, Any]] = {
@@ -126,6 +140,7 @@ class TopicRoutes:
         )(self.create_topic)
         one = "/topics/{topic}"
         router.get(one, responses=problems(OF_A_TOPIC))(self.get_topic)
+        router.get(f"{one}/brokers", responses=problems(OF_A_TOPIC))(self.preferred_brokers)
         changing = {**problems(WITH_A_BODY, OF_A_TOPIC, OF_A_CHANGE, [HTTPStatus.CONFLICT])}
         router.patch(one, responses=changing)(self.change_topic)
         router.post(f"{one}/pause", responses=changing)(self.pause_topic)
@@ -153,6 +168,34 @@ class TopicRoutes:
         with self._command("get_topic"):
             found = await self._topics.find(topic)
         return TopicResponse.of(visible_topic(principal, found))
+
+    async def preferred_brokers(
+        self,
+        principal: RequestPrincipal,
+        topic: TopicName,
+        kind: Annotated[
+            ClientKind, Query(description="Of the client, whose own number counts.")
+        ] = ClientKind.CONSUMER,
+        rack: Annotated[
+            RackName, Query(description="Of the client; brokers of this rack come first.")
+        ] = "",
+    ) -> PreferredBrokersResponse:
+        """List the brokers in the order in which clients of a topic should try them."""
+        principal.check_touches(topic)
+        with self._command("prefer"):
+            found = visible_topic(principal, await self._topics.find(topic))
+            order = self._parts.overseer.prefer(found.uid, kind, rack, only_look=True)
+        return PreferredBrokersResponse(
+            brokers=[
+                PreferredBrokerResponse(
+                    id=each.record.name,
+                    address=each.record.address,
+                    rack=each.record.rack,
+                    health=each.health.value,
+                )
+                for each in order
+            ]
+        )
 
     @needs_one_of(RightKind.ADMINISTER)
     async def change_topic(

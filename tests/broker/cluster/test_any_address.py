@@ -61,6 +61,7 @@ CALLS: dict[str, Call] = {
     "lookup": lambda client, name: client.lookup(name, "far"),
     "pause_schedule": lambda client, name: client.pause_schedule(name),
     "pause_topic": lambda client, name: client.pause_topic(name),
+    "preferred_brokers": lambda client, name: client.preferred_brokers(name),
     "purge_topic": lambda client, name: client.purge_topic(name),
     "redrive": lambda client, name: client.redrive(name, ["none"]),
     "reschedule": lambda client, name: client.reschedule(name, "far", delay=60),

@@ -85,3 +85,32 @@ def test_each_role_refuses_requests_of_the_other_over_http() -> None:
             assert await asyncio.to_thread(status, "GET", f"{carrier}/v1/topics/jobs") == (200, "")
 
     run_scene(scene)
+
+
+def test_brokers_of_a_topic_are_listed_in_order() -> None:
+    def listed(url: str) -> list[str]:
+        with urlopen(url) as answer:
+            return [each["id"] for each in json.load(answer)["brokers"]]
+
+    async def scene() -> None:
+        async with cluster(EmbeddedEngine()) as brokers:
+            await brokers.add_broker("o", roles=("overseer",), http_address=_HTTP)
+            for name in ("c1", "c2"):
+                await brokers.add_broker(name, roles=("carrier",))
+                await until(lambda: brokers.sees("o", name))  # noqa: B023 - awaited here
+            topic = await brokers.create_topic("o")
+            consumer = await brokers.join("c2", topic, "a")
+            parts = brokers.brokers["o"].node.parts
+            assert parts is not None
+            await until(lambda: topic.uid in parts.overseer.consumers)
+            of_topic = f"{brokers.http('o')}/v1/topics/jobs/brokers"
+            assert await asyncio.to_thread(listed, of_topic) == ["c2", "c1"]
+            assert await asyncio.to_thread(listed, f"{of_topic}?kind=producer&rack=r") == [
+                "c2",
+                "c1",
+            ]
+            client = await brokers.client("o")
+            assert [each.name for each in await client.preferred_brokers("jobs")] == ["c2", "c1"]
+            assert consumer is not None
+
+    run_scene(scene)

@@ -22,6 +22,7 @@ _BACK = {"consumer": "worker-1", "leases": [{"id": "a", "version": 1, "in": "1m"
 REQUESTS: dict[tuple[str, str], dict[str, Any] | None] = {
     ("post", "/v1/topics"): {"name": "orders", "if_missing": True},
     ("get", "/v1/topics/{topic}"): None,
+    ("get", "/v1/topics/{topic}/brokers"): None,
     ("delete", "/v1/topics/{topic}"): None,
     ("patch", "/v1/topics/{topic}"): {"settings": {}},
     ("post", "/v1/topics/{topic}/pause"): {"reason": "x"},
@@ -69,14 +70,15 @@ REQUESTS: dict[tuple[str, str], dict[str, Any] | None] = {
 """A valid request for each route; the list of topics has only those that the token may see."""
 _OPEN = {("get", "/livez"), ("get", "/readyz"), ("get", "/v1/topics"), ("get", "/v1/schedules")}
 _ALLOWED = {
-    RightKind.PRODUCE: "topic create-message messages reschedule-message reschedule cancel-message cancel "
-    "look state body dead redrive discard schedule show-schedule next-times pause-schedule resume-schedule "
-    "delete-schedule",
-    RightKind.CONSUME: "topic receive ack extend release retry bury",
-    RightKind.OBSERVE: "topic look list state counts forecast dead show-schedule next-times info metrics",
-    RightKind.ADMINISTER: "create topic drop change pause resume look list state matching counts forecast "
-    "export import dead redrive discard schedule show-schedule next-times pause-schedule resume-schedule "
-    "delete-schedule info metrics",
+    RightKind.PRODUCE: "topic brokers create-message messages reschedule-message reschedule cancel-message "
+    "cancel look state body dead redrive discard schedule show-schedule next-times pause-schedule "
+    "resume-schedule delete-schedule",
+    RightKind.CONSUME: "topic brokers receive ack extend release retry bury",
+    RightKind.OBSERVE: "topic brokers look list state counts forecast dead show-schedule next-times info "
+    "metrics",
+    RightKind.ADMINISTER: "create topic brokers drop change pause resume look list state matching counts "
+    "forecast export import dead redrive discard schedule show-schedule next-times pause-schedule "
+    "resume-schedule delete-schedule info metrics",
     RightKind.TIMERS: "",
     RightKind.NODE: "",
 }
@@ -88,6 +90,7 @@ _NAMES = dict(
         [
             "create",
             "topic",
+            "brokers",
             "drop",
             "change",
             "pause",
