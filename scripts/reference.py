@@ -296,7 +296,12 @@ def http() -> Iterator[str]:
                     for one in each.get("parameters", ())
                 ),
             )
-            yield from table(("field", "type", ""), body_fields(described, each))
+            yield from table(
+                ("field", "type", ""), fields_in(described, each.get("requestBody", {}))
+            )
+            answers = (found for status, found in each["responses"].items() if status < "3")
+            for answer in answers:
+                yield from table(("in the answer", "type", ""), fields_in(described, answer))
             yield from ("Answers: " + ", ".join(map(code, each["responses"])), "")
 
 
@@ -316,15 +321,28 @@ def openapi() -> dict[str, Any]:
     return asyncio.run(ask())
 
 
-def body_fields(described: dict[str, Any], each: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    content = each.get("requestBody", {}).get("content", {}).get("application/json", {})
-    schema = resolved(described, content.get("schema", {}))
-    for name, field in schema.get("properties", {}).items():
-        kinds = field.get("anyOf", [field])
-        types = {
-            str(kind.get("type", kind.get("$ref", "any"))).rpartition("/")[2] for kind in kinds
-        }
-        yield code(name), ", ".join(sorted(types - {"null"})), sentence(field.get("description"))
+def fields_in(described: dict[str, Any], body: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """The fields of a request, or of an answer."""
+    content = body.get("content", {}).get("application/json", {})
+    yield from fields_of(described, content.get("schema", {}))
+
+
+def fields_of(
+    described: dict[str, Any], schema: dict[str, Any], within: str = ""
+) -> Iterator[tuple[str, str, str]]:
+    """The fields of an object, each with those inside it: `leases[].version`."""
+    for name, field in resolved(described, schema).get("properties", {}).items():
+        kinds = [resolved(described, kind) for kind in field.get("anyOf", [field])]
+        types = {str(kind.get("type", "any")) for kind in kinds}
+        said = (each.get("description") for each in (field, *kinds) if "properties" not in each)
+        yield (
+            code(within + name),
+            ", ".join(sorted(types - {"null"})),
+            sentence(next(filter(None, said), None)),
+        )
+        for kind in kinds:
+            yield from fields_of(described, kind, f"{within}{name}.")
+            yield from fields_of(described, kind.get("items", {}), f"{within}{name}[].")
 
 
 def resolved(described: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,8 @@ def test_pages_name_what_users_look_for() -> None:
     assert "The largest frame" in made["settings.md"]
     assert "`topic_paused`" in made["metrics.md"]
     assert "## PUT /v1/topics/{topic}/messages/{id}" in made["http.md"]
+    assert "| `leases[].version` | integer | The version of the lease. |" in made["http.md"]
+    assert "| `messages[].until_ms` |" in made["http.md"]
     assert "`CreateTopicRequest`" in made["grpc.md"]
     assert "`most_in_flight`" in made["grpc.md"]
     assert "`failOnDataLoss`" in made["spark.md"]
