@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.fs
 
 from chronoline.core.errors import InvalidInput
+from chronoline.runtime.private_files import make_private_folder
 from chronoline.spark.locality import check_local
 
 
@@ -25,10 +26,18 @@ class OutputFolder:
         system, path = pyarrow.fs.FileSystem.from_uri(self.url)
         return system, path.rstrip("/")
 
+    def make(self) -> tuple[pyarrow.fs.FileSystem, str]:
+        """Opens the folder, which is made if it is not there: on a disk for its user alone."""
+        system, path = self.open()
+        if system.type_name == "local":
+            make_private_folder(Path(path))
+        else:
+            system.create_dir(path, recursive=True)
+        return system, path
+
     def put_json(self, name: str, row: Mapping[str, object]) -> None:
         """Writes a file of one row; a repetition replaces it. Readers see all of it, or nothing."""
-        system, path = self.open()
-        system.create_dir(path, recursive=True)
+        system, path = self.make()
         with system.open_output_stream(f"{path}/.{name}.json") as out:
             out.write(json.dumps(row).encode() + b"\n")
         system.move(f"{path}/.{name}.json", f"{path}/{name}.json")

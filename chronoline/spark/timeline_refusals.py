@@ -33,8 +33,7 @@ SCHEMA = pa.schema(
 
 def make_readable(folder: OutputFolder) -> None:
     """Makes the table, even if it stays empty."""
-    system, path = folder.open()
-    system.create_dir(path, recursive=True)
+    system, path = folder.make()
     files = system.get_file_info(pa.fs.FileSelector(path))
     if not any(each.base_name.endswith(".parquet") for each in files):
         pq.write_table(SCHEMA.empty_table(), f"{path}/none.parquet", filesystem=system)
@@ -72,8 +71,7 @@ class RefusedRows:
         if self._folder is None:
             return
         if self._writer is None:
-            system, path = self._folder.open()
-            system.create_dir(path, recursive=True)
+            system, path = self._folder.make()
             self._writer = pq.ParquetWriter(f"{path}/{self._hidden}", SCHEMA, filesystem=system)
         chosen = batch.take(pa.array(places))
         columns = {

@@ -148,7 +148,11 @@ class Soak:
                 data=self._folder / f"broker-{number + 1}",
                 store=self._store,
                 coordination=self._etcd.url("soak"),
-                settings=[f"roles={roles}", f"timers={self._timers}"],
+                settings=[
+                    f"roles={roles}",
+                    f"timers={self._timers}",
+                    "callbacks.allow=127.0.0.0/8",  # they need tokens
+                ],
             )
             log = self._folder / f"{plan.name}.log"
             broker = BrokerProcess(plan, log_path=log, environment=child_environment())
