@@ -11,6 +11,7 @@ import pytest
 
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.targets.policy import TargetPolicy
+from chronoline.broker.targets.target import Target
 from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient
 from chronoline.client.messages import ToSend
@@ -107,6 +108,35 @@ def test_topics_of_another_node_are_noticed(tmp_path: Path) -> None:
                 store.delete_topic(topic.uid, now_ms=_now_ms())
             await until(lambda: not node.subscriptions)
             assert await client.topics() == []
+
+    run_scene(scene)
+
+
+def test_target_that_cannot_begin_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    join = Target.join
+
+    async def fails(target: Target) -> None:
+        if target.topic.name == "a":
+            raise LookupError("of one target")
+        await join(target)
+
+    monkeypatch.setattr(Target, "join", fails)
+
+    async def scene() -> None:
+        async with (
+            receiving() as receiver,
+            calling() as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            for name in ("a", "t"):
+                await client.create_topic(name, TopicSettings(target=receiver.url(f"/{name}")))
+                await client.send(name, b"x")
+            await until(lambda: is_done(client, "t"))
+            assert [each.path for each in receiver.calls] == ["/t"]
+            assert "the target of topic 'a' failed: LookupError('of one target')" in caplog.text
 
     run_scene(scene)
 
