@@ -158,6 +158,8 @@ def test_rollback_undoes_a_send(send: Sender, pg_line: Line) -> None:
         {"message_id": ""},
         {"message_id": None},
         {"message_id": "é" * 257},
+        {"message_id": "."},
+        {"message_id": ".."},
         {"group_name": ""},
         {"group_name": None},
         {"group_name": "x" * 256},

@@ -1,4 +1,4 @@
--- That an id is taken is as durable as a message that is sent.
+-- That an id is taken is as durable as a message that is sent. Ids that URLs resolve are refused, as in core/limits.py.
 CREATE OR REPLACE FUNCTION chronoline.send(
     topic_name text, message_id text, due_ms bigint, message_body bytea, now_ms bigint,
     group_name text DEFAULT 'default', message_key bytea DEFAULT NULL,
@@ -23,6 +23,8 @@ BEGIN
     IF coalesce(octet_length(message_id), 0) NOT BETWEEN 1 AND 512
         OR coalesce(octet_length(group_name), 0) NOT BETWEEN 1 AND 255 THEN
         RAISE EXCEPTION 'the id must have 1 to 512 bytes, the producer group 1 to 255';
+    ELSIF message_id IN ('.', '..') THEN
+        RAISE EXCEPTION 'the id cannot be . or ..: in the path of a URL it would be resolved to another name';
     ELSIF due_ms IS NULL OR now_ms IS NULL OR due_ms NOT BETWEEN 0 AND last_ms
         OR now_ms NOT BETWEEN 0 AND last_ms OR expires_ms NOT BETWEEN 0 AND last_ms THEN
         RAISE EXCEPTION 'times must lie between 1970 and the year 9999, in milliseconds';
