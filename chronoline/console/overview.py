@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ from chronoline.console.pages import Pages, allows, principal_of
 from chronoline.console.rollups import Rollups
 from chronoline.console.traffic import TrafficSample
 from chronoline.core.errors import ChronolineError, TooMuch
-from chronoline.core.rights import EVERY_TOPIC, RightKind
+from chronoline.core.rights import EVERY_TOPIC, RightKind, Rights
 from chronoline.core.topic import Topic
 from chronoline.stores.contract import Store
 
@@ -33,6 +34,8 @@ _TOPICS_AT_ONCE = 100
 """The topics whose dead letters one read of the store counts."""
 _MOST_STREAMS = 100
 """Streams of events at a time. Each of them keeps a connection, and there are others who need one."""
+_MOST_OF_ONE = 20
+"""The most of them for one token, in all its sessions."""
 
 
 class OverviewPages:
@@ -41,7 +44,7 @@ class OverviewPages:
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
         self._context = pages.context
-        self._streams = 0
+        self._streams = Counter[str]()
         self._dead: Rollups[dict[str, int]] = Rollups(
             least_age_s=_DEAD_LETTERS_EVERY_S, patience_s=_DEAD_LETTERS_PATIENCE_S
         )
@@ -54,6 +57,7 @@ class OverviewPages:
 
     async def _overview(self, request: Request) -> Response:
         parts = self._context.parts
+        principal_of(request).check_touches_any()
         info = await cluster_info(parts)
         may_observe = allows(request, RightKind.OBSERVE)
         rights = principal_of(request).rights
@@ -68,8 +72,8 @@ class OverviewPages:
             request,
             "overview.html",
             brokers=[_row(each) for each in info.brokers] if may_observe else [],
-            consumers=len(info.subscribers),
-            held=sum(len(each.outstanding) for each in parts.loaders.subscriptions),
+            consumers=sum(rights.touches(each.topic) for each in info.subscribers),
+            held=self._held(rights),
             dead=dead,
             observes_all=allows(request, RightKind.OBSERVE, EVERY_TOPIC),
             most_dead=_MOST_DEAD_LETTERS,
@@ -81,13 +85,20 @@ class OverviewPages:
 
     async def _live(self, request: Request) -> Response:
         """Server-sent events: one sample of the traffic a second, and the problems of the node."""
-        if self._streams >= _MOST_STREAMS:
-            raise TooMuch(f"{self._streams} open pages follow this node already")
-        self._streams += 1
-        return _EventStream(self._events(request.scope[ASK_AGAIN]), self._ended)
+        principal = principal_of(request)
+        principal.check_touches_any()
+        who, streams = principal.who, self._streams.total()
+        if streams >= _MOST_STREAMS:
+            raise TooMuch(f"{streams} open pages follow this node already")
+        if self._streams[who] >= _MOST_OF_ONE and principal.name:
+            raise TooMuch(f"{self._streams[who]} open pages of this token follow this node already")
+        self._streams[who] += 1
+        return _EventStream(self._events(request.scope[ASK_AGAIN]), partial(self._ended, who))
 
-    def _ended(self) -> None:
-        self._streams -= 1
+    def _ended(self, who: str) -> None:
+        self._streams[who] -= 1
+        if not self._streams[who]:
+            del self._streams[who]
 
     async def _events(self, ask: Callable[[], Principal]) -> AsyncIterator[str]:
         try:
@@ -95,11 +106,12 @@ class OverviewPages:
             while (sample := await self._context.traffic.wait()) is not None:
                 # The token may have been revoked or have expired, or the session have ended.
                 principal = ask()
-                if principal is NOBODY:
+                if principal is NOBODY or not principal.rights.touches():
                     yield "event: signed-out\ndata:\n\n"
                     break
                 dead = await self._dead_letters(principal)
-                yield f"data: {json.dumps(self._event(sample, dead))}\n\n"
+                event = self._event(sample, dead, self._held(principal.rights))
+                yield f"data: {json.dumps(event)}\n\n"
         except ChronolineError:
             pass  # whether it may go on is not known: the browser asks again
 
@@ -122,12 +134,20 @@ class OverviewPages:
             counted |= await parts.access.call("dead_letters", partial(_dead_letters_of, some))
         return dict(sorted(counted.items(), key=lambda each: -each[1]))
 
-    def _event(self, sample: TrafficSample, dead: Mapping[str, int] | None) -> dict[str, Any]:
-        degradation = self._context.parts.degradation
+    def _held(self, rights: Rights) -> int:
+        """The leases that consumers of this node hold, of topics to which there is a right."""
         subscriptions = self._context.parts.loaders.subscriptions
+        return sum(
+            len(each.outstanding) for each in subscriptions if rights.touches(each.topic.name)
+        )
+
+    def _event(
+        self, sample: TrafficSample, dead: Mapping[str, int] | None, held: int
+    ) -> dict[str, Any]:
+        degradation = self._context.parts.degradation
         return {
             "sample": sample.to_json(),
-            "held": sum(len(each.outstanding) for each in subscriptions),
+            "held": held,
             "dead": None if dead is None else sum(dead.values()),
             "problems": [
                 {"type": each.type.value, "reason": each.reason, "ready": ready}

@@ -124,9 +124,9 @@ class Pages:
             broker=self.context.parts.broker,
             version=self.context.parts.version,
             degraded=degradation.current,
-            # A visitor who has not signed in learns no more than by the route /readyz.
-            noticed=() if is_nobody(request) else degradation.notices,
-            is_stranger=is_nobody(request),
+            # A stranger learns no more than by the route /readyz.
+            noticed=() if is_stranger(request) else degradation.notices,
+            is_stranger=is_stranger(request),
             path=request.url.path,
         )
         return HTMLResponse(text, status_code=status)
@@ -168,6 +168,11 @@ def session_of(request: Request) -> BrowserSession:
 def is_nobody(request: Request) -> bool:
     """Whether the browser has to sign in first."""
     return principal_of(request) is NOBODY
+
+
+def is_stranger(request: Request) -> bool:
+    """Whether the visitor has no right to any topic, signed in or not: the node shows nothing of itself."""
+    return not principal_of(request).rights.touches()
 
 
 def path_name(request: Request, name: str) -> str:

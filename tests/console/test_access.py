@@ -19,12 +19,14 @@ from chronoline.broker.auth import Door
 from chronoline.broker.degradation import Degradation, Degradations, DegradationType
 from chronoline.broker.http.console_mount import Edge
 from chronoline.broker.tokens import Tokens
+from chronoline.console import overview
 from chronoline.console.app import Console
 from chronoline.console.sessions import BrowserSessions, cookie_name
 from chronoline.core.rights import Rights
 from chronoline.log.log import Log
 from tests.broker.http.served import serving
 from tests.console.visitor import SECRET, Visitor, visiting
+from tests.deadline import until
 from tests.unsent_bodies import ask_without_body
 
 _SIGN_IN = "This node asks for a token"
@@ -145,6 +147,76 @@ def test_form_is_not_read_before_rights(tmp_path: Path) -> None:
                     cookie="=".join(visitor.cookie),
                 )
                 assert status == HTTPStatus.FORBIDDEN, path
+
+    asyncio.run(play())
+
+
+def test_token_without_a_topic_sees_nothing_of_the_node(tmp_path: Path) -> None:
+    async def play() -> None:
+        door, tokens = _door(
+            tmp_path,
+            chimes="timers node",
+            shop="produce:mails:shop",
+            ops="administer produce consume",
+        )
+        async with visiting(tmp_path, door=door) as (served, visitor):
+            admin = {"authorization": f"Bearer {tokens['ops']}"}
+            for name in ("orders", "mails"):
+                await served.http.post("/v1/topics", json={"name": name}, headers=admin)
+            url = "/v1/topics/orders"
+            await served.http.put(f"{url}/messages/a", json={}, headers=admin)
+            asked = {"consumer": "c", "wait": "10s"}
+            poll = await served.http.post(f"{url}/receive", json=asked, headers=admin)
+            assert len(poll.json()["messages"]) == 1
+            assert served.node.parts is not None
+            version = served.node.parts.version
+
+            page = await _sign_in(visitor, tokens["chimes"], 403)
+            assert "does not have the right to any topic" in page
+            assert "Lateness" not in page
+            assert version not in page
+            assert "data-live" not in page
+            await visitor.get("/live", 403)
+
+            await _sign_in(visitor, tokens["shop"])
+            async with visitor.http.stream("GET", "/console/live") as stream:
+                async for line in stream.aiter_lines():
+                    if line.startswith("data: {"):
+                        assert '"held": 0' in line  # the lease is of another topic
+                        break
+            assert 'data-live-value="held">0<' in await visitor.get("/")
+            await _sign_in(visitor, tokens["ops"])
+            assert 'data-live-value="held">1<' in await visitor.get("/")
+
+    asyncio.run(play())
+
+
+def test_one_token_has_a_part_of_the_streams(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No setting: it would take twenty streams.
+    monkeypatch.setattr(overview, "_MOST_OF_ONE", 1)
+
+    async def play() -> None:
+        door, tokens = _door(tmp_path, ops="administer", grafana="observe")
+        async with visiting(tmp_path, door=door) as (served, visitor):
+            await _sign_in(visitor, tokens["ops"])
+            async with visitor.http.stream("GET", "/console/live") as stream:
+                lines = stream.aiter_lines()
+                assert await anext(lines) == "retry: 2000"
+                async with httpx.AsyncClient(base_url=served.url, follow_redirects=True) as http:
+                    second = Visitor(http)
+                    await _sign_in(second, tokens["ops"])
+                    assert "of this token follow" in await second.get("/live", 429)
+                    await _sign_in(second, tokens["grafana"])
+                    async with http.stream("GET", "/console/live") as other:
+                        assert other.status_code == HTTPStatus.OK
+
+            async def is_free() -> bool:
+                async with visitor.http.stream("GET", "/console/live") as again:
+                    return again.status_code == HTTPStatus.OK
+
+            await until(is_free)
 
     asyncio.run(play())
 
