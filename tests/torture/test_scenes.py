@@ -77,7 +77,7 @@ def test_short_soak_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_planted_defect_is_found(tmp_path: Path) -> None:
-    """One of the ten: `python -m tests.torture.cluster` has all."""
+    """One of them: `python -m tests.torture.cluster` has all."""
     try:
         finding = find("deliver-before-due", tmp_path)
     except MissingExtra as error:

@@ -16,6 +16,7 @@ from typing import Any
 
 from chronoline.broker.carrier import Carrier
 from chronoline.broker.cluster.member import ClusterMember
+from chronoline.broker.gate import Gate, TopicGate
 from chronoline.broker.loader import Loader
 from chronoline.broker.subscription import Subscription
 from chronoline.broker.trusted_clock import TrustedClock
@@ -29,7 +30,7 @@ from chronoline.databases.queries import load_queries
 from chronoline.runtime.tasks import TaskSet
 from tests.torture.brokers import judge as of_messages
 from tests.torture.brokers.doors import now_ms
-from tests.torture.cluster.judge import GRANTED_WITHOUT_ETCD, SERVED_TWICE
+from tests.torture.cluster.judge import GRANTED_WITHOUT_ETCD, KEPT_WAITING, SERVED_TWICE
 
 _FORGOTTEN = ("ada", "eve")
 """Consumers whose ranges are forgotten."""
@@ -50,6 +51,8 @@ class Defect:
     """The faults of the run."""
     seconds: float = 6.0
     brokers: int = 1
+    has_racks: bool = True
+    """With racks a message that waits for one consumer is served by its backups."""
     drain_s: float = 1.0
 
 
@@ -72,6 +75,12 @@ def _change_query(name: str, *changes: tuple[str, str]) -> None:
 def _ignore_the_gate() -> None:
     """A broker without its session goes on to grant leases."""
     ClusterMember.problem = property(lambda _: "")  # type: ignore[method-assign,assignment]  # the defect
+
+
+def _hide_the_cut() -> None:
+    """A broker without its store calls itself healthy, and keeps its consumers and their buckets."""
+    Gate.store_problem = property(lambda _: "")  # type: ignore[method-assign,assignment]  # the defect
+    TopicGate.store_problem = property(lambda _: "")  # type: ignore[method-assign,assignment]  # the defect
 
 
 def _forget_a_range() -> None:
@@ -205,6 +214,14 @@ DEFECTS: dict[str, Defect] = {
     ),
     "serve-a-name-twice": Defect(
         _serve_a_name_twice, SERVED_TWICE, ["twin at another broker"], seconds=12, brokers=3
+    ),
+    "hide-the-cut": Defect(
+        _hide_the_cut,
+        KEPT_WAITING,
+        ["cut a broker off from postgres, silently"],
+        seconds=3,
+        brokers=3,
+        has_racks=False,
     ),
     "forget-a-range": Defect(
         _forget_a_range, of_messages.STARVED, seconds=3, brokers=3, drain_s=15

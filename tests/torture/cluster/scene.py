@@ -6,26 +6,39 @@ its leader killed. At the end everything is repaired, consumers drain the topics
 are recorded.
 
 A cut ends connections, or loses all that is sent without a word. In a long run etcd has three members, and
-each broker a network namespace, if that can be made; else a proxy keeps silent.
+each broker a network namespace, if that can be made; else a proxy keeps silent. A broker is cut off from
+PostgreSQL while nothing else is broken, and for longer: then the others have to serve all messages.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 import grpc
 
+from chronoline import AsyncClient
+from chronoline.core.errors import ChronolineError
 from chronoline.testing.postgres import PostgresServer
 from tests.torture.brokers.scene import Begins, Director, Fault, NotNow, Report
+from tests.torture.cluster.judge import STEADY, TAKE_OVER_MS
 from tests.torture.cluster.namespaces import PARTS
 from tests.torture.cluster.planted import DEFECTS, Defect
-from tests.torture.cluster.stage import TTL_MS, ClusterStage
+from tests.torture.cluster.stage import RACKS, TTL_MS, ClusterStage
 from tests.torture.history import Recorder
 
 _PAST_SESSION_S = TTL_MS / 1000 * 2.25
 """Long enough that the session of a broker has ended."""
+_PAST_TAKE_OVER_S = TAKE_OVER_MS / 1000 + 6.0
+"""Long enough that the others have taken over, and serve what falls due."""
+_WITHOUT_RACKS = 2
+"""Every second seed has one rack, in which nobody backs up others."""
+_QUIET_S = 10.0
+"""The longest wait until all processes work."""
 _BROKERS = 3
 _MEMBERS = 3
 _LONG_S = 30.0
@@ -50,6 +63,7 @@ def run(folder: Path, *, seconds: float, seed: int, report: Report, planted: str
     All brokers have the `planted` defect, and the run has the faults in which it shows.
     """
     defect = DEFECTS[planted] if planted else None
+    has_racks = seed % _WITHOUT_RACKS != 0 if defect is None else defect.has_racks
     is_long = seconds >= _LONG_S and defect is None
     recorder = Recorder(folder, "director")
     stage = ClusterStage(
@@ -60,6 +74,7 @@ def run(folder: Path, *, seconds: float, seed: int, report: Report, planted: str
         brokers_wanted=_BROKERS if defect is None else defect.brokers,
         postgres=PostgresServer(folder / "postgres"),
         planted=planted,
+        racks=RACKS if has_racks else RACKS[:1],
         etcd_members=_MEMBERS if is_long else 1,
         in_namespaces=is_long,
     )
@@ -81,6 +96,8 @@ class ClusterDirector(Director):
 
     def __init__(self, stage: ClusterStage, report: Report, defect: Defect | None = None) -> None:
         super().__init__(stage, report)
+        self._is_quiet = False
+        """No other fault begins."""
         self._cluster = stage
         self._defect = defect
         if defect is None:
@@ -124,7 +141,50 @@ class ClusterDirector(Director):
         """All faults in a random order, the wanted ones before the others."""
         return sorted(super()._deck(faults), key=lambda each: each[0] in self.wanted_faults)
 
+    async def _bring_about(self, name: str, fault: Fault) -> None:
+        if self._is_quiet:
+            self._postponed.append((name, fault))
+        else:
+            await super()._bring_about(name, fault)
+
+    @asynccontextmanager
+    async def _nothing_else(self) -> AsyncIterator[None]:
+        """Waits until no other fault is under way and all processes work; then none begins."""
+        with self._alone("nothing else"):
+            self._is_quiet = True
+            try:
+                others = self._under_way - {asyncio.current_task()}
+                if others:
+                    await asyncio.wait(others)
+                children = (*self._stage.brokers, *self._stage.producers, *self._stage.consumers)
+                await self._stage.until(lambda: all(each.ready for each in children), _QUIET_S)
+                yield
+            finally:
+                self._is_quiet = False
+
+    async def _cut_from_store(self, begins: Begins, *, silently: bool) -> None:
+        """Cuts off the broker with the most consumers of the topic that the judge looks at."""
+        async with self._nothing_else():
+            number = await self._busiest()
+            begins()
+            self._cluster.cut(number, "postgres", silently=silently)
+            await asyncio.sleep(_PAST_TAKE_OVER_S)
+            self._cluster.heal(number, "postgres")
+
+    async def _busiest(self) -> int:
+        try:
+            async with AsyncClient(self._cluster.own_address(0), insecure=True) as client:
+                subscribers = (await client.cluster()).subscribers
+        except ChronolineError:
+            raise NotNow from None
+        counted = Counter(each.broker for each in subscribers if each.topic.endswith(STEADY))
+        names = [f"broker{number}" for number in range(len(self._cluster.brokers))]
+        return max(range(len(names)), key=lambda number: counted[names[number]])
+
     async def _cut(self, begins: Begins, *, part: str, silently: bool) -> None:
+        if part == "postgres":
+            await self._cut_from_store(begins, silently=silently)
+            return
         number = self._pick(self._cluster.brokers)
         with self._alone(f"{part} of {number}"):
             begins()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +23,7 @@ from tests.torture.cluster.namespaces import PARTS, Namespace, make_namespaces
 TTL_MS = 2_000
 """Of the sessions of brokers; the default."""
 _LEADER_S = 5.0
-_RACKS = ("north", "south")
+RACKS = ("north", "south")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class ClusterStage(Stage):
 
     planted: str = ""
     """A defect that all brokers have; see `planted`."""
+    racks: Sequence[str] = RACKS
+    """Of the brokers and consumers, in turn. With one rack nobody backs up others."""
     etcd_members: int = 1
     in_namespaces: bool = False
     """Whether each broker gets a network namespace, if that can be made."""
@@ -137,7 +140,7 @@ class ClusterStage(Stage):
 
     def rack_of(self, number: int) -> str:
         """The racks are of unequal size."""
-        return _RACKS[number % len(_RACKS)]
+        return self.racks[number % len(self.racks)]
 
     @property
     def advertised(self) -> list[str]:

@@ -9,7 +9,14 @@ import pytest
 
 from tests.torture.brokers.judge import STARVED
 from tests.torture.brokers.stage import LEASE_S
-from tests.torture.cluster.judge import GRANTED_WITHOUT_ETCD, SERVED_TWICE, judge
+from tests.torture.cluster.judge import (
+    GRANTED_WITHOUT_ETCD,
+    GRANTED_WITHOUT_STORE,
+    KEPT_WAITING,
+    SERVED_TWICE,
+    TAKE_OVER_MS,
+    judge,
+)
 from tests.torture.history import CALL, DELIVERY, DONE, OUTCOME, Event
 
 _TOPIC = "cluster-main"
@@ -140,3 +147,70 @@ def test_message_of_a_forgotten_range_is_found() -> None:
     message = {"topic": _TOPIC, "id": "1000", "group": "g", "content": "c"}
     row = event("row", 60_000, state="live", ts=996, due=996, version=996, **message)
     assert rules(history([*create, row])) == {STARVED}
+
+
+# Without the store
+
+_LONG_MS = 10_000
+
+
+def without_store(*more: Sequence[Event]) -> list[Event]:
+    """One broker without its store, while everything else works."""
+    events = [
+        life("one.1", "ada", "dan", broker=_BROKER),
+        life("two.1", "eve", "fay", broker=2),
+        event("cut", _CUT_MS, part="postgres", broker=_BROKER, is_cut=True),
+        event("cut", _CUT_MS + _LONG_MS, part="postgres", broker=_BROKER, is_cut=False),
+        event("drained", 50_000, stage="cluster", left=0),
+        *(each for part in more for each in part),
+    ]
+    return sorted(events, key=lambda each: each.mono_ns)
+
+
+def late(came_ms: float, served_ms: float) -> list[Event]:
+    """A message that another broker serves some time after it came."""
+    made, told, given, ask, answer, row = delivered(came_ms, "two.1", "eve")
+    later_ms = served_ms - came_ms
+    shifted = [
+        Event(
+            each.kind,
+            each.process,
+            each.wall_ms + later_ms,
+            each.mono_ns + int(later_ms * 1e6),
+            each.fields,
+        )
+        for each in (given, ask, answer)
+    ]
+    return [made, told, *shifted, row]
+
+
+def test_poll_at_a_broker_without_its_store_is_found() -> None:
+    granted = delivered(_CUT_MS + 2_000, "one.1", "dan", door="http")
+    assert rules(without_store(granted)) == {GRANTED_WITHOUT_STORE}
+    at_another = delivered(_CUT_MS + 2_000, "two.1", "fay", door="http")
+    assert rules(without_store(at_another)) == set()
+
+
+@pytest.mark.parametrize(
+    ("after_ms", "wait_ms", "count", "is_found"),
+    [
+        (TAKE_OVER_MS + 1_100, 2_600, 4, True),
+        (TAKE_OVER_MS + 1_100, 900, 4, False),  # served in time
+        (TAKE_OVER_MS + 1_100, 2_600, 2, False),  # a slow consumer may have two
+        (TAKE_OVER_MS - 3_000, 2_600, 4, False),  # while the others take over
+    ],
+)
+def test_messages_kept_waiting_by_a_broker_without_its_store_are_found(
+    after_ms: int, wait_ms: int, count: int, is_found: bool
+) -> None:
+    came = [_CUT_MS + after_ms + 10 * number for number in range(count)]
+    waiting = [late(each, each + wait_ms) for each in came]
+    others = [delivered(_CUT_MS + after_ms + 505 + n, "two.1", "fay") for n in range(3)]
+    expected = {KEPT_WAITING} if is_found else set()
+    assert rules(without_store(*waiting, *others)) == expected
+
+
+def test_messages_that_wait_while_nothing_is_served_are_no_violation() -> None:
+    """Then the store itself stands still."""
+    came = [_CUT_MS + TAKE_OVER_MS + 1_100 + 10 * number for number in range(4)]
+    assert rules(without_store(*(late(each, each + 2_600) for each in came))) == set()
