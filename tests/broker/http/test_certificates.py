@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -154,6 +155,35 @@ def test_expired_certificate_ends_an_open_connection(tmp_path: Path, edge: str) 
         options = ServiceOptions(port=0, data=node.folder, tls=node.door.ssl_context())
         async with TimerService(options, admits=request_check(node.door)) as service:
             await ask_twice(f"https://127.0.0.1:{service.port}/v1/timers")
+
+    asyncio.run(play())
+
+
+def test_resumed_session_has_the_certificate_of_its_first_handshake(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    certificate, key = node.authority.issue("grafana.example")
+    context = ssl.create_default_context(cafile=node.authority.file)
+    context.load_cert_chain(certificate, key)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # which resumes by the id of a session
+
+    def ask(port: int, session: ssl.SSLSession | None) -> tuple[bytes, ssl.SSLSession | None]:
+        with (
+            socket.create_connection(("127.0.0.1", port)) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1", session=session) as secured,
+        ):
+            assert secured.session_reused == (session is not None)
+            secured.sendall(
+                b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+            )
+            return secured.recv(12), secured.session
+
+    async def play() -> None:
+        async with serving(node.folder, door=node.door) as served:
+            status, session = await asyncio.to_thread(ask, served.port, None)
+            assert status == b"HTTP/1.1 200"
+            assert (await asyncio.to_thread(ask, served.port, session))[0] == b"HTTP/1.1 200"
+            node.ahead = timedelta(days=2)
+            assert (await asyncio.to_thread(ask, served.port, session))[0] == b"HTTP/1.1 401"
 
     asyncio.run(play())
 
