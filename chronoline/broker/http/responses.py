@@ -368,7 +368,10 @@ class TopicSettingsResponse(BaseModel):
     dedupe_ms: int
     dead_letters: bool
     largest_body_bytes: int
-    target: str | None = None
+    target: str | None = Field(
+        default=None,
+        description="Ends with `?...` in the place of its query, unless the token administers the topic.",
+    )
     most_per_s: int | None = None
     most_in_flight: int | None = None
     spread_ms: int | None = None
