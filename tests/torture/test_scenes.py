@@ -22,7 +22,11 @@ _SEED = 1
 
 @pytest.mark.parametrize(
     ("scene", "seconds", "kinds"),
-    [("brokers", 6.0, {"row"}), ("log", 5.0, {"progress", "content", "rows"})],
+    [
+        ("brokers", 6.0, {"row"}),
+        ("log", 5.0, {"progress", "content", "rows"}),
+        ("failover", 0.0, {"row", "standby"}),  # one
+    ],
 )
 def test_invariants_hold_under_faults(
     tmp_path: Path, scene: str, seconds: float, kinds: set[str]

@@ -36,8 +36,19 @@ class PostgresStandby(PostgresServer):
 
 def require_standby(primary: PostgresServer) -> None:
     """From now on each commit of the primary waits until a standby has it, too."""
+    _set_standbys(primary, "*")
+
+
+def waive_standby(primary: PostgresServer) -> None:
+    """From now on no commit of the primary waits for a standby; those that wait go on."""
+    _set_standbys(primary, "")
+
+
+def _set_standbys(primary: PostgresServer, names: str) -> None:
     with psycopg.connect(primary.url(), autocommit=True) as connection:
-        connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        # Of this session: nobody has to wait for the change of a setting.
+        connection.execute("SET synchronous_commit = local")
+        connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'".encode())
         connection.execute("SELECT pg_reload_conf()")
 
 
