@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from chronoline.core.errors import InvalidInput, MissingExtra
@@ -28,6 +29,7 @@ _SPARE_SLOTS = 1
 _EXECUTORS_S = 60.0
 _LOOK_FOR_EXECUTORS_S = 0.1
 _LOG4J = Path(__file__).with_name("log4j2.properties")
+_LOG4J_OF_SPARK = "org/apache/spark/log4j2-defaults.properties"
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
 """The variable that `spark-submit` sets for the Python process that it starts."""
 _UNNAMED = "local[*]"
@@ -85,7 +87,24 @@ def _make_session(settings: PipeSettings) -> SparkSession:
     elif is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     conf |= java_properties(settings.spark.conf)
+    if is_submitted:
+        _be_quiet()
+    else:
+        _launch(conf | {"spark.master": master})
     return SparkSession.builder.master(master).config(map=dict(conf)).getOrCreate()
+
+
+def _launch(conf: Mapping[str, str]) -> None:
+    """Starts the JVM in a process group of its own; it ends with this process.
+
+    A signal to the group of the pipe, as a shell or a supervisor sends it, would end the JVM first: held
+    messages would lapse, and Spark would log each task at length.
+    """
+    if SparkContext._gateway is None:
+        given = SparkConf().setAll(list(conf.items()))
+        options = {"process_group": 0}
+        gateway = launch_gateway(given, popen_kwargs=options)  # type: ignore[no-untyped-call]  # Spark's
+        SparkContext._ensure_initialized(gateway=gateway)
 
 
 def _own_conf(settings: PipeSettings, *, is_local: bool) -> dict[str, str]:
@@ -105,6 +124,22 @@ def _own_conf(settings: PipeSettings, *, is_local: bool) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
         "spark.driver.extraJavaOptions": options,
     }
+
+
+def _be_quiet() -> None:
+    """Lets Spark log errors alone, as in a JVM of our own, unless its logging is configured.
+
+    `spark-submit` has started the JVM: the pipe's lines would drown in those of Spark.
+    """
+    SparkContext._ensure_initialized()
+    jvm: Any = SparkContext._jvm
+    jvm.org.apache.spark.SparkConf().initializeLogIfNecessary(
+        False, True
+    )  # or it would do so later
+    log4j = jvm.org.apache.logging.log4j
+    used = log4j.LogManager.getContext(False).getConfiguration().getConfigurationSource()
+    if str(used.getLocation()).endswith(_LOG4J_OF_SPARK):
+        log4j.core.config.Configurator.reconfigure(jvm.java.net.URI(_LOG4J.as_uri()))
 
 
 # The master

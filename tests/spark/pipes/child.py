@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -61,6 +62,12 @@ class Child(LineProcess):
 
     def terminate(self) -> int:
         self.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def terminate_group(self) -> int:
+        """SIGTERM to all processes of its group, as a supervisor sends it."""
+        assert self.pid is not None
+        os.killpg(self.pid, signal.SIGTERM)
         return self.wait()
 
     def wait(self, timeout_s: float | None = PATIENCE_S) -> int:

@@ -197,6 +197,8 @@ def test_kafka_example_is_submitted_to_a_standalone_cluster(
             scene.wait_out(soon[:50])
             assert pipe("stop", "--name", scene.name, "--store", servers.store).exit_code == 0
             assert child.wait() == 0, child.log
+            lines = child.log.splitlines()
+        assert not [each for each in lines if " INFO " in each and "chronoline" not in each][50:]
         assert scene.held() == 0
         assert set(far) <= set(scene.waiting())
         assert scene.holders() == {None}

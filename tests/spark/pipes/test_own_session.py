@@ -100,7 +100,8 @@ def test_the_embedded_example_runs_as_it_is(
     (letter,) = json.loads(pipe("dead", *CONFIG, "--json").stdout)
     assert letter["why"].startswith("header chronosMessageId is missing")
     assert letter["topic"] == "orders"
-    assert child.terminate() == 0, child.log
+    assert child.terminate_group() == 0, child.log
+    assert "\tat " not in child.log, "Spark's traces"
     assert f"pipe 'orders' starts as node {node}" in child.log
     record = r"ERROR chronoline.pipe.intake: the record orders/"
     assert record in child.log
