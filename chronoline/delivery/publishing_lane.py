@@ -71,18 +71,19 @@ It may raise, which is the same as `confirm(error)`.
 """
 
 OnFired = Callable[[Sequence[tuple[LeasedMessage, int]]], None]
-"""Gets acknowledged messages, each with the time in ms at which it was published."""
+"""Gets acknowledged messages, each with the time in ms at which the output acknowledged it."""
 
 
 class Handover:
     """A message under way to the output, and its `confirm`; the first call counts."""
 
-    __slots__ = ("_is_confirmed", "_note", "error", "fired_ms", "message")
+    __slots__ = ("_is_confirmed", "_note", "confirmed_ms", "error", "is_published", "message")
 
     def __init__(self, message: LeasedMessage, note: Callable[[Handover], None]) -> None:
         self.message = message
-        self.fired_ms = 0
-        """When it was published; 0 before that."""
+        self.is_published = False
+        self.confirmed_ms = 0
+        """When the output gave its result."""
         self.error: BaseException | None = None
         self._is_confirmed = False
         self._note = note
@@ -99,7 +100,7 @@ class PublishingLane(Closable):
 
     `consumer` is node + "/" + task attempt, and belongs to one lane: two lanes over the same buckets have two
     names. `gate` is the state of the output that earlier lanes found. `on_fired` gets the messages that the
-    output acknowledged, and when each was published. The storing thread calls it before it deletes them, so
+    output acknowledged, and when it did. The storing thread calls it before it deletes them, so
     that what it writes is not lost; it should be quick.
     """
 
@@ -292,14 +293,14 @@ class PublishingLane(Closable):
             if lease is None or lease.until - agenda.margin_ms <= now_ms:
                 each(_LAPSED)
                 continue
-            each.fired_ms = now_ms
+            each.is_published = True
             try:
                 publish(message, each)
             except Exception as error:
                 each(error)
             except BaseException:  # an interrupt of the caller, which gets it
                 for left in handovers:
-                    if left is each or not left.fired_ms:
+                    if left is each or not left.is_published:
                         left(_INTERRUPTED)
                 raise
 
@@ -316,6 +317,7 @@ class PublishingLane(Closable):
     # Any thread
 
     def _note(self, handover: Handover) -> None:
+        handover.confirmed_ms = self._clock.now_ms()
         self._confirmed.append(handover)
         if handover.error is not None:
             self._impatient = True  # the sooner it is known, the fewer follow
@@ -473,7 +475,7 @@ class PublishingLane(Closable):
         if self._on_fired is None or not fired:
             return
         try:
-            self._on_fired([(each.message, each.fired_ms) for each in fired])
+            self._on_fired([(each.message, each.confirmed_ms) for each in fired])
         except Exception:
             logger.exception("the receipts of %d messages failed", len(fired))
 

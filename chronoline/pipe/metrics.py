@@ -70,7 +70,11 @@ class PipeCollector(Collector):
             "clock",
         )
         lateness = self._counters.lateness.copy()  # another thread adds to it
-        yield lateness_family("Lateness of first deliveries.", [(values, lateness)], *names)
+        yield lateness_family(
+            "Lateness of first deliveries, until the output acknowledged.",
+            [(values, lateness)],
+            *names,
+        )
 
     def _shared(self, status: PipeStatus) -> Iterator[Metric]:
         """The figures of the whole pipe, which are the same in each of its processes."""

@@ -397,6 +397,26 @@ def test_only_confirmed_messages_have_a_receipt(store: Store, topic: Topic, outl
     assert receipts == ["a"]
 
 
+def test_receipt_has_the_time_of_the_acknowledgement(
+    store: Store, topic: Topic, chronoline_clock: ManualClock
+) -> None:
+    clock, due = chronoline_clock, chronoline_clock.now_ms()
+    outlet = Outlet(clock, patient=True)
+    late_ms: list[int] = []
+
+    def on_fired(fired: Sequence[tuple[LeasedMessage, int]]) -> None:
+        late_ms.extend(fired_ms - message.message.due for message, fired_ms in fired)
+
+    put(store, topic, "a", clock=clock)
+    with publishing(store, topic, outlet, clock=clock, on_fired=on_fired):
+        outlet.wait_for("a")
+        clock.advance(27)
+        outlet.confirm()
+        wait_until(lambda: remaining(store, topic) == 0)
+    assert clock.now_ms() == due + 27
+    assert late_ms == [27]
+
+
 # Consecutive windows
 
 
