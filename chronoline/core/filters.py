@@ -22,6 +22,7 @@ from chronoline.core.status import Status, status_of
 
 _LAST = "\U0010ffff"
 _MOST_PLACE_CHARACTERS = 8_000
+_MOST_STATUSES = 100
 _NO_PLACE = "`after` is not the `next` of an earlier answer"
 _SURROGATES = range(0xD800, 0xE000)
 
@@ -90,7 +91,9 @@ class MessageFilter:
 
 
 def statuses_of(names: list[str]) -> frozenset[Status]:
-    """Raises `InvalidInput` for a name that is no status."""
+    """Raises `InvalidInput` for a name that is no status, and for a list of hundreds."""
+    if len(names) > _MOST_STATUSES:
+        raise InvalidInput(f"{len(names)} statuses; there are {len(Status)}")
     try:
         return frozenset(Status(each) for each in names)
     except ValueError:

@@ -12,6 +12,7 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Annotated, Any, Literal, Self, TypeVar
 from urllib.parse import unquote
 
@@ -296,9 +297,9 @@ class RequestBody(BaseModel):
         """An object of many fields has one fault, and not one for each of them."""
         if isinstance(given, dict) and len(given) > len(cls.model_fields):
             known = {field.alias or name for name, field in cls.model_fields.items()}
-            unknown = [name[:_SHOWN_CHARACTERS] for name in given if name not in known]
-            more = len(unknown) - _SHOWN_FIELDS
-            words = ", ".join(map(repr, unknown[:_SHOWN_FIELDS]))
+            unknown = islice((name for name in given if name not in known), _SHOWN_FIELDS)
+            words = ", ".join(repr(name[:_SHOWN_CHARACTERS]) for name in unknown)
+            more = len(given) - sum(name in given for name in known) - _SHOWN_FIELDS
             raise ValueError(f"unknown fields: {words}" + (f" and {more} more" if more > 0 else ""))
         return given
 

@@ -115,6 +115,7 @@ async def _ask(guard: ASGIApp, method: str, path: str, body: bytes) -> dict[str,
             (b"content-length", b"%d" % len(body)),
         ],
         "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
     }
 
     async def receive() -> Message:
