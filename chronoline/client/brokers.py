@@ -59,7 +59,7 @@ _KEPT_S = 300.0
 """How long an address that no broker names any more is kept: the one that answers may know no others yet."""
 _MOST_KEPT = 100
 _ATTEMPT_S = 5.0
-"""The time for the answer to a call that can be repeated at another broker."""
+"""The time for the answer to a call that can be repeated at another broker; doubled after each silence."""
 _DEGRADED = "degraded"
 _QUESTIONS = frozenset(
     {
@@ -298,26 +298,25 @@ class Brokers:
         """
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + timeout_s
-        waits = Waits(BACKOFF)
+        waits, attempt_s = Waits(BACKOFF), _ATTEMPT_S
         known: ChronolineError
         answered: ChronolineError | None = None
-        wrong: set[str] = set()
-        """Brokers without the role that the request needs."""
-        named: list[str] = []
-        """Brokers that have it, as one of these says."""
+        wrong: set[str] = set()  # brokers without the role that the request needs
+        named: list[str] = []  # brokers that have it, as one of these says
         while True:
             order = self.book.order(_now_s(), named)
             connection = self.at(next((each for each in order if each not in wrong), order[0]))
             left_s = give_up_s - loop.time()
-            attempt_s = min(left_s, _ATTEMPT_S) if repeatable and self.has_others else left_s
+            most_s = min(left_s, attempt_s) if repeatable and self.has_others else left_s
             try:
-                found = await connection.call(method, question, answer, attempt_s)
+                found = await connection.call(method, question, answer, most_s)
             except ChannelGivenUp as error:
                 known, answers, worth = error, False, True
             except aio.AioRpcError as error:
                 known, failure = connection.error_of(error), failure_in(error)
                 answers = failure is not None
                 worth = _is_worth_repeating(known, failure)
+                attempt_s *= 2 if isinstance(known, OutcomeUnknown) else 1
                 if answers:
                     answered = known
                 elif answered is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:

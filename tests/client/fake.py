@@ -110,6 +110,8 @@ class FakeBroker:
         self.names_itself = True
         """Whether that answer says which broker gives it; one of an earlier version does not."""
         self.questions: list[pb.PreferRequest] = []
+        self.answers_after_s = 0.0
+        """The time for a question for a topic."""
         self.call_failures: list[ChronolineError] = []
         """The answers to the next questions for a topic, before the topic itself."""
         self.hellos: list[pb.Hello] = []
@@ -193,6 +195,7 @@ class FakeBroker:
         await self.streams[-1].reply(push=pb.Push(topic_uid=TOPIC_UID, deliveries=deliveries))
 
     async def _topic(self, asked: pb.GetTopicRequest, context: Any) -> pb.Topic:
+        await asyncio.sleep(self.answers_after_s)
         if self.call_failures:
             failure = failure_of(self.call_failures.pop(0))
             failed = ((FAILURE_KEY, failure.SerializeToString()),)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import chronoline.client.brokers as brokers_module
 from chronoline.client.aio import AsyncClient
 from chronoline.client.brokers import AddressBook, Brokers, read_addresses
 from chronoline.core.errors import (
@@ -257,6 +258,18 @@ def test_call_goes_to_the_broker_that_a_refusal_names() -> None:
             one.call_failures = [WrongBroker(brokers=[other.address])]
             assert (await client.topic("t")).uid == TOPIC_UID
             await one.stop()
+            assert (await client.topic("t")).uid == TOPIC_UID
+
+    asyncio.run(play())
+
+
+def test_call_that_takes_long_everywhere_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brokers_module, "_ATTEMPT_S", 0.05)  # or the test would take much longer
+
+    async def play() -> None:
+        async with _two() as (one, other), one.client(timeout=20) as client:
+            await client.topic("t")
+            one.answers_after_s = other.answers_after_s = 0.3
             assert (await client.topic("t")).uid == TOPIC_UID
 
     asyncio.run(play())
