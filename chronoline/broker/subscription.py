@@ -30,6 +30,8 @@ _SPARE = 4
 _BUNDLE_MS = 15
 """Messages that fall due within this time after a message leave with it, in one frame."""
 _REACH_STEP_MS = 50
+_MOST_MARGIN_MS = 500
+"""The rest of a lease with which a message is still pushed; with less its consumer could not extend it."""
 NO_BUCKETS = BucketRange(0, 0)
 HeldVersions = Mapping[str, Container[int]]
 """The leases that a consumer says it holds: by id, the versions that are its own."""
@@ -95,7 +97,8 @@ class Subscription(Delivery):
         """`changed` wakes the loader."""
         self._largest_bytes = topic.settings.largest_body_bytes + MAX_KEY_BYTES + MAX_HEADER_BYTES
         most = max(1, _MOST_AT_ONCE_BYTES // self._largest_bytes)
-        agenda = Agenda(capacity=MAX_CREDIT, most_bytes=_MOST_BYTES)
+        margin_ms = min(lease_ms // 10, _MOST_MARGIN_MS)
+        agenda = Agenda(capacity=MAX_CREDIT, most_bytes=_MOST_BYTES, margin_ms=margin_ms)
         agenda.largest_bytes = self._largest_bytes
         self.health = ConsumerHealth()
         super().__init__(

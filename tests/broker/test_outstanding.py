@@ -26,6 +26,7 @@ from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 from tests.broker.http.served import Served, serving
 from tests.broker.raw_streams import raw_consumer
+from tests.core.leased import ids, leased
 from tests.deadline import until
 
 _LEASE_S = 600
@@ -251,3 +252,20 @@ def test_reservation_is_bounded_by_memory(largest_body_bytes: int, most: int) ->
     subscription.agenda.largest_bytes = 1  # the last ones were tiny
     assert 1 <= subscription.wanted <= most
     assert 1 <= subscription.page <= 2 * most
+
+
+def test_message_whose_lease_nearly_ends_is_not_pushed() -> None:
+    """A consumer could neither finish it nor extend its lease, so that others get it too."""
+    topic = Topic(uid=1, name="t", settings=TopicSettings().in_ms())
+    subscription = Subscription(
+        topic, _Deaf(), lease_ms=1_000, credit=10, now_ms=0, changed=lambda _: None
+    )
+    subscription.joined = True
+    subscription.agenda.reserved(
+        [leased("late", due=0, until=1_000), leased("in time", due=0, until=1_001)],
+        next_ts=None,
+        more=False,
+        now_ms=0,
+    )
+    assert ids(subscription.take_due(900)) == ["in time"]
+    assert [lease.id for lease in subscription.take_lapsed()] == ["late"]

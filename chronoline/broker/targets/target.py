@@ -170,16 +170,19 @@ class Target:
 
     async def _call(self, leased: LeasedMessage, lapses_s: float) -> Answer:
         timeout_s = self._calls.caller.limits.timeout_ms / 1000
+        subscription = self._subscription
 
         def is_ours() -> bool:
             """Whether the call is still wanted.
 
-            Its lease can be over, because the node was frozen; its topic can be deleted, or a pipe fires it.
+            Its lease can be over, because the node was frozen, or end before the answer could be settled in a
+            slow store; its topic can be deleted, or a pipe fires it.
             """
             loader = self._parts.loaders.of(self.topic.uid)
             may_call = loader is None or loader.gate.closure(Work.CALL) is None
             wanted = may_call and not self._is_leaving
-            return wanted and time.monotonic() + timeout_s < lapses_s
+            settling_s = 0 if subscription is None else subscription.agenda.margin_ms / 1000
+            return wanted and time.monotonic() + timeout_s + settling_s < lapses_s
 
         url, body = self.topic.settings.target, leased.body or b""
         assert url is not None
@@ -202,6 +205,15 @@ class Target:
         )
 
     async def _settle(self, leased: LeasedMessage, answer: Answer, lapses_s: float) -> None:
+        """Settles the lease, and learns how long that takes: leases are longer while the store is slow."""
+        begun_s = time.monotonic()
+        try:
+            await self._settle_in_time(leased, answer, lapses_s)
+        finally:
+            if self._subscription is not None:
+                self._subscription.took(int((time.monotonic() - begun_s) * 1000))
+
+    async def _settle_in_time(self, leased: LeasedMessage, answer: Answer, lapses_s: float) -> None:
         """Repeats the settlement until the store answers, or the lease is over."""
         again, waits = False, Waits(_BACKOFF)
         while True:

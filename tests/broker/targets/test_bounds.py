@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from chronoline.broker.subscription import NO_BUCKETS
 from chronoline.broker.targets.policy import TargetPolicy
@@ -50,6 +55,60 @@ def test_call_beyond_its_lease_is_not_begun(tmp_path: Path) -> None:
             await until(lambda: called(node, "no_turn") > 0)
             assert receiver.calls == []
             assert await client.dead_letters("t") == []
+
+    run_scene(scene)
+
+
+class _Short(TargetPolicy):
+    """Leases last for a little longer than a call."""
+
+    @property
+    def lease_ms(self) -> int:
+        return self.caller.limits.timeout_ms + 100
+
+
+def test_leases_outlast_the_settlements_of_a_slow_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the answer of a call comes too late, and load alone doubles the call."""
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def scene() -> None:
+        hanging = Hanging("/in")
+        hanging.let_go.set()
+        async with (
+            receiving(hanging) as receiver,
+            calling(_Short, timeout_ms=500) as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            await client.create_topic("t", TopicSettings(target=receiver.url("/in")))
+            assert node.node.parts is not None
+            carrier = node.node.parts.carrier
+            change = carrier.change
+
+            async def slowly(*given: Any, **named: Any) -> Any:
+                asked.set()
+                await go_on.wait()
+                return await change(*given, **named)
+
+            monkeypatch.setattr(carrier, "change", slowly)
+            await client.send("t", id="first")
+            await asked.wait()
+            begun_s = time.monotonic()
+            await until(lambda: time.monotonic() - begun_s > 0.4)
+            go_on.set()
+            await until(lambda: is_done(client, "t"))
+            hanging.let_go.clear()
+            await client.send("t", id="second")
+            await until(lambda: receiver.under_way == 1)
+            (subscription,) = node.subscriptions
+            (lease,) = subscription.outstanding.values()
+            due_ms = int(receiver.calls[-1].headers["Chronoline-Due-Ms"])
+            assert lease.until - due_ms >= 6 * 400
+            assert subscription.agenda.margin_ms >= 2 * 400
+            hanging.let_go.set()
+            await until(lambda: is_done(client, "t"))
 
     run_scene(scene)
 
