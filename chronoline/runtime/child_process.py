@@ -42,7 +42,7 @@ _PORTS = range(20_000, 32_000)
 _TAKEN = "address already in use"
 
 
-class _NotStarted(ChronolineError):
+class NotStarted(ChronolineError):
     """A child ended, or was not ready in time."""
 
     def __init__(self, name: str, words: str) -> None:
@@ -183,7 +183,7 @@ class ChildProcess(Service):
                 if self._process.poll() is not None or time.monotonic() > give_up:
                     self.kill()
                     said.seek(begins)
-                    raise _NotStarted(self.name, said.read().decode(errors="replace"))
+                    raise NotStarted(self.name, said.read().decode(errors="replace"))
                 time.sleep(_LOOK_EVERY_S)  # a process has no event for being ready
 
     def _forget(self) -> None:
@@ -354,7 +354,7 @@ class Server(ChildProcess):
         for _ in range(_PORT_TRIES):
             try:
                 super().start()
-            except _NotStarted as error:
+            except NotStarted as error:
                 if _TAKEN not in error.words.lower() or self._port_is_known:
                     raise
                 (self._port,) = free_ports()

@@ -16,6 +16,7 @@ from chronoline.core.errors import ChronolineError
 from chronoline.runtime.child_process import (
     ChildProcess,
     LineProcess,
+    NotStarted,
     Server,
     free_addresses,
     free_ports,
@@ -106,9 +107,7 @@ def test_child_that_does_not_end_is_killed(tmp_path: Path) -> None:
 
 def test_failed_start_says_the_output(tmp_path: Path) -> None:
     child = Program(tmp_path, "raise SystemExit('no such setting')")
-    with pytest.raises(
-        ChronolineError, match=r"the program did not start; it said:\nno such setting"
-    ):
+    with pytest.raises(NotStarted, match=r"the program did not start; it said:\nno such setting"):
         child.start()
     assert child.pid is None
 
