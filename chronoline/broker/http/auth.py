@@ -32,6 +32,7 @@ from chronoline.core.rights import Rights
 from chronoline.runtime import audit
 from chronoline.runtime.admission import Admission, BodyClients, work_for
 from chronoline.runtime.certificates import NO_CERTIFICATE
+from chronoline.runtime.request_form import form_problem
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +51,6 @@ _STRANGER_BODY_BYTES = 32 * 1024
 _STRANGERS_BYTES = 16 * 1024 * 1024
 """The memory for the bodies of all of them."""
 _STRANGER_PATIENCE_S = 5.0
-_SINGLE = frozenset({b"authorization", b"content-length", b"host", b"transfer-encoding"})
-"""Headers of which a request has one at most: servers before this one may have read the other one."""
 _PLAIN = (b"", b"identity")
 _ENCODED = "the body must be plain: send it without Content-Encoding"
 _NO_TOKEN = (
@@ -194,18 +193,9 @@ class RequestGuard:
 
 
 def _check_form(scope: Scope) -> None:
-    """Raises for a request of which another server may have read another end, or another sender."""
-    found: set[bytes] = set()
-    for name, _ in scope["headers"]:
-        if name in _SINGLE and name in found:
-            raise _malformed(f"the header {name.decode()} is there twice")
-        found.add(name)
-    if b"content-length" in found and b"transfer-encoding" in found:
-        raise _malformed("the body has both Content-Length and Transfer-Encoding")
-
-
-def _malformed(words: str) -> HTTPException:
-    return HTTPException(HTTPStatus.BAD_REQUEST, words, {"connection": "close"})
+    problem = form_problem(scope["headers"])
+    if problem is not None:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, problem, {"connection": "close"})
 
 
 def _nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,8 +38,10 @@ from chronoline.broker.topics import TopicsByName
 from chronoline.core.errors import InvalidInput, TooMuch
 from chronoline.runtime.certificates import PeerCertificate
 from chronoline.runtime.listener import CappedListener, listen
+from chronoline.runtime.log_summary import LogSummary
 from chronoline.runtime.service import AsyncService
 
+_SUMMARY = LogSummary(logging.getLogger(__name__))
 _KEEP_ALIVE_S = 75
 """A connection without a request is closed after this time."""
 _GRACE_S = 2
@@ -294,6 +297,8 @@ def _connection_type(listener: CappedListener, metrics: BrokerMetrics) -> type[H
                 self.read_timer = self.loop.call_later(_PATIENCE_S, self._watch_reader, left_bytes)
 
         def send_400_response(self, msg: str) -> None:
+            host = (self.client or ("an unknown host",))[0]
+            _SUMMARY.warning("malformed_request", "a request from %s is no HTTP", host)
             if self._is_answering():
                 self.transport.close()  # an answer is on its way, and another cannot go into it
             else:
@@ -304,6 +309,20 @@ def _connection_type(listener: CappedListener, metrics: BrokerMetrics) -> type[H
             self.transport.close()
 
     return HttpConnection
+
+
+class _UvicornWarnings(logging.Filter):
+    """uvicorn warns of each odd request by a line of its own; these share lines."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno != logging.WARNING or record.exc_info is not None:
+            return True
+        if record.msg != "Invalid HTTP request received.":  # which has a line with its sender
+            _SUMMARY.warning("odd_request", "%s", record.getMessage())
+        return False
+
+
+logging.getLogger("uvicorn.error").addFilter(_UvicornWarnings())
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:

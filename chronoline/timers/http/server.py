@@ -19,6 +19,8 @@ from chronoline.core.errors import InvalidInput, NodeBusy, StoreError
 from chronoline.runtime import audit
 from chronoline.runtime.admission import Admission, BodyClients, BodyRoom
 from chronoline.runtime.listener import CappedListener, listen
+from chronoline.runtime.log_summary import LogSummary
+from chronoline.runtime.request_form import form_problem
 from chronoline.timers.http.admin import TIMER_PREFIX, AdminHandlers
 from chronoline.timers.http.clients import ClientHandlers
 from chronoline.timers.http.nodes import NodeHandlers
@@ -35,23 +37,24 @@ _PING = "/ping"
 _METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS")
 
 
-class _WithoutBytes(logging.Filter):
-    """A request that is no HTTP has one line. Its bytes are left out: they can be a token."""
+_SUMMARY = LogSummary(logger)
+
+
+class _MalformedRequests(logging.Filter):
+    """Requests that are no HTTP share a line. Their bytes are left out: they can be a token."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = None if record.exc_info is None else record.exc_info[1]
         if isinstance(error, HttpProcessingError):
-            record.levelno, record.levelname = (
-                logging.WARNING,
-                logging.getLevelName(logging.WARNING),
-            )
-            record.msg, record.exc_info = f"{record.msg}: {type(error).__name__}", None
+            words = record.getMessage()
+            _SUMMARY.warning("malformed_request", "%s: %s", words, type(error).__name__)
+            return False
         return True
 
 
 REQUEST_LOGGER = logging.getLogger(f"{__name__}.requests")
 """Where the server logs requests that do not reach `TimersEdge.handle`."""
-REQUEST_LOGGER.addFilter(_WithoutBytes())
+REQUEST_LOGGER.addFilter(_MalformedRequests())
 
 
 class RequestArea(Enum):
@@ -184,6 +187,9 @@ class TimersEdge:
                 "as many connections as this node takes have a request under way; try again",
                 {"Connection": "close"},
             )
+        problem = form_problem(request.raw_headers)
+        if problem is not None:
+            raise HttpRefusal(HTTPStatus.BAD_REQUEST, problem, {"Connection": "close"})
         try:
             client = self._admits(request, self._area_of(request))
         except HttpRefusal:
