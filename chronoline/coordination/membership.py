@@ -314,9 +314,14 @@ class Registration(AsyncService):
     async def _serve(self, waits: Waits) -> None:
         """Writes under one session until it is lost, which raises."""
         if self._session is None:
+            if self._name:
+                await (
+                    self._check_name()
+                )  # and whether the service answers: admission may wait for it
+            self.failure, self.name_taken = "", None
             await self._admission.wait()
             session = await self._open_session()
-            self._session, self.name_taken = session, None
+            self._session = session
             self._on_session(session)
         session = self._session
         loss = asyncio.create_task(self._await_loss(session), name="loss of the session")

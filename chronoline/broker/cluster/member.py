@@ -134,13 +134,15 @@ class ClusterMember(AsyncService):
     def problem(self) -> str:
         """Why this broker may not grant leases; empty while its session is trusted. It names no hosts."""
         session = self.registration.session
-        if self._store_problem:
-            return self._store_problem
+        if not self.takes_part:
+            return _OTHER_STORE
         if self.registration.name_taken is not None:
             return _NAME_TAKEN
+        if self._store_problem and not self.registration.failure:
+            return self._store_problem
         if session is None or not session.is_trusted:
             return _NO_SESSION
-        return _UNWRITTEN if self.registration.is_late else ""
+        return self._store_problem or (_UNWRITTEN if self.registration.is_late else "")
 
     @property
     def problem_details(self) -> str:

@@ -63,6 +63,23 @@ def test_second_broker_of_a_name_is_refused(caplog: pytest.LogCaptureFixture) ->
     run_scene(scene)
 
 
+def test_broker_that_starts_without_the_service_says_so() -> None:
+    async def identity() -> str:
+        return "s"
+
+    async def scene() -> None:
+        coordination = EmbeddedEngine().connect()
+        coordination.cut()
+        member = ClusterMember(coordination, MemberOptions(name="one"), identity)
+        async with member:
+            assert "has no session" in member.problem
+            assert member.problem_details
+            coordination.heal()
+            await until(lambda: not member.problem)
+
+    run_scene(scene)
+
+
 def test_broker_waits_for_the_end_of_its_earlier_run(engine: Engine) -> None:
     async def scene() -> None:
         async with engine.connect() as one:
