@@ -40,7 +40,7 @@ class Histories(RuleBasedStateMachine):
         name=st.sampled_from(_NAMES),
         timer_id=_IDS,
         factor=st.integers(1, 3),
-        interval_ms=st.sampled_from([400, 1_000, 5_000, 30_000]),
+        interval_ms=st.sampled_from([50, 400, 1_000, 5_000, 30_000]),
         pops=st.integers(1, 3),
     )
     def create_or_replace(
