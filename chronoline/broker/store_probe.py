@@ -48,9 +48,7 @@ class StoreProbe:
         """Asks until it is cancelled."""
         while True:
             await self.ask()
-            before, self._known = self._known, self._seen
-            if before != self._known:
-                self._changed()
+            self._look()  # other calls may have told, too
             await asyncio.sleep(PROBE_EVERY_S)
 
     def stop(self) -> None:
@@ -64,3 +62,9 @@ class StoreProbe:
         finally:
             self._asked_s = time.monotonic()
             self._asking = None
+        self._look()
+
+    def _look(self) -> None:
+        before, self._known = self._known, self._seen
+        if before != self._known:
+            self._changed()

@@ -116,6 +116,8 @@ class UnaryCalls:
         is_producer = asked.kind == pb.PreferRequest.KIND_PRODUCER
         kind = ClientKind.PRODUCER if is_producer else ClientKind.CONSUMER
         with self._command("prefer"):
+            if asked.only_look:  # a client leaves a degraded broker only for one that surely is not
+                await self._parts.degradation.refresh()
             found = self._parts.overseer.prefer(
                 asked.topic_uid, kind, asked.rack, only_look=asked.only_look
             )

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from chronoline.client.brokers import Brokers
 from chronoline.stores.memory import MemoryStore
+from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.cluster.scene import cluster
 from tests.coordination.engines import EmbeddedEngine
 from tests.deadline import run_scene, until
@@ -82,5 +84,34 @@ def test_other_broker_gets_the_consumers_of_one_without_its_store(under_way: str
                 assert cut.node.parts is not None
                 await until(lambda: not cut.node.parts.degradation.current)
                 await leases.aclose()
+
+    run_scene(play)
+
+
+def test_broker_that_is_being_probed_does_not_call_itself_healthy() -> None:
+    """All brokers lose a store at the same moment, and notice it one after the other: no client moves."""
+
+    async def play() -> None:
+        with MemoryStore() as store, ExitStack() as exits:
+            silent: Any = SilentStore(store)
+            exits.callback(silent.heal)
+            async with cluster(EmbeddedEngine()) as found:
+                other = await found.add_broker("b", store=silent, patience_s=_FOREVER_S)
+                await found.add_broker("a", store=store)
+                await until(lambda: found.sees("a", "b") and found.sees("b", "a"))
+                brokers = Brokers(found.brokers["a"].address, None, False)
+
+                async def healthy_one() -> str:
+                    kind = pb.PreferRequest.KIND_CONSUMER
+                    here = found.brokers["a"].address
+                    return await brokers.healthy_one(other.address, here, kind, 1)
+
+                assert await healthy_one() == other.address
+                silent.silence()
+                await until(lambda: "probe" in silent.asked)
+                assert await healthy_one() == ""
+                silent.heal()
+                await until(lambda: not other.node.parts.degradation.current)  # type: ignore[union-attr]  # it runs
+                await brokers.close()
 
     run_scene(play)
