@@ -192,12 +192,12 @@ class PipeSettings(Settings):
     delays."""
     hold_ms: DurationMs = Field(default=DEFAULT_HOLD_MS, ge=100, le=_DAY_MS)
     """A pipe may hold a message this long before another takes it over. After a crash messages are this
-    late; if it is too short, a slow pipe is taken for dead, and messages are published twice."""
+    late. A live pipe extends what it holds, and holds it for longer while the store is slow."""
     delivery_timeout_ms: DurationMs = Field(
         default_factory=lambda data: data.get("hold_ms", DEFAULT_HOLD_MS) * 4 // 5, ge=1, le=_DAY_MS
     )
     """The longest time for the output to acknowledge; by default 4/5 of `hold_ms`. It must be below
-    `hold_ms`: after that another pipe publishes the message."""
+    `hold_ms`: after a crash another pipe publishes the message then."""
     poll_interval_ms: DurationMs = Field(default=100, ge=1, le=MAX_RESERVE_AHEAD_MS)
     """The time between two reservations while messages are dense, at most half of `reserve_ahead_ms`.
     Precision does not depend on it."""
