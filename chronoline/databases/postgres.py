@@ -97,7 +97,7 @@ _SESSION_SETTINGS = {
 }
 
 
-MARK = "SELECT pg_catalog.pg_logical_emit_message(true, 'chronoline', '')"
+DURABLE_MARK = "SELECT pg_catalog.pg_logical_emit_message(true, 'chronoline', '')"
 """Writes a few bytes to the log of the database, and changes nothing.
 
 So the commit waits like that of a change: for the disk, and for synchronous standbys. A transaction that only
@@ -241,7 +241,7 @@ class PostgresDatabase:
         A commit becomes visible before a synchronous standby has it if the server was started anew meanwhile,
         or the wait was cancelled. The log has an order, so a commit of ours behind them is enough.
         """
-        self.run(MARK, {})
+        self.run(DURABLE_MARK, {})
 
     def transact(
         self,

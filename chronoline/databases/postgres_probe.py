@@ -19,7 +19,7 @@ import psycopg
 from psycopg import pq
 
 from chronoline.core.errors import StoreUnavailable
-from chronoline.databases.postgres import MARK, Connection, PostgresDatabase
+from chronoline.databases.postgres import DURABLE_MARK, Connection, PostgresDatabase
 
 _READ = b"SELECT 1"
 _WRITE = f"""
@@ -28,7 +28,7 @@ SELECT pg_catalog.set_config(
     pg_catalog.replace(pg_catalog.current_setting('synchronous_commit'), 'off', 'on'),
     true
 );
-{MARK}
+{DURABLE_MARK}
 """.encode()
 _CONNECT_S = 2.0
 """The shortest that libpq takes."""

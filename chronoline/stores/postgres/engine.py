@@ -17,7 +17,7 @@ from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
 from chronoline.databases.postgres import (
-    MARK,
+    DURABLE_MARK,
     NO_LISTEN,
     Connection,
     PostgresDatabase,
@@ -444,7 +444,7 @@ class PostgresEngine(SqlEngine[Connection]):
         if connection is None:
             self.database.await_durable()
         else:
-            fetch(connection, MARK, {})
+            fetch(connection, DURABLE_MARK, {})
 
     def close(self) -> None:
         if self.database.forked:
