@@ -214,7 +214,7 @@ class LimitsTable(SettingsTable):
     )
     connections: Whole = Field(default=_LIMITS.connections, ge=1, le=100_000)
     """The most open streams, and the most connections of each listener; by default fewer if the process
-    may not open as many files."""
+    may not open as many files. Connections of strangers get three quarters of them."""
     node_bytes: SizeBytes = Field(default=_LIMITS.node_bytes, ge=_MIB, le=1024 * 1024 * _MIB)
     node_requests: Whole = Field(default=_LIMITS.node_requests, ge=10, le=1_000_000)
     schedules: Whole = Field(default=_LIMITS.schedules, ge=1, le=1_000_000)

@@ -9,6 +9,7 @@ the oldest first, while there are many.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import socket
@@ -44,11 +45,16 @@ class GrpcConnections:
 
     def know(self, address: str) -> None:
         """A call on the connection from this address, host:port, proved who sends it."""
-        self._known.add(address)
+        host, _, port = address.rpartition(":")
+        with suppress(ValueError):  # it is not of the network
+            self._known.add(_comparable(host.strip("[]"), int(port)))
 
     def check(self, now_s: float) -> None:
         """Closes the connections of strangers that are too old, or too many."""
-        descriptors = self._look()
+        try:
+            descriptors = self._look()
+        except OSError:  # short of descriptors: what cannot be seen is not judged
+            return
         self._known &= descriptors.keys()
         self._strangers = {
             address: self._strangers.get(address, now_s)
@@ -68,12 +74,15 @@ class GrpcConnections:
         found: dict[tuple[int, int], str] = {}
         for name in os.listdir(self._folder):
             descriptor = int(name)
-            with suppress(OSError):  # it is closed meanwhile
+            try:
                 status = os.stat(descriptor)
                 if stat.S_ISSOCK(status.st_mode):
                     key = descriptor, status.st_ino
                     address = self._addresses.get(key)
                     found[key] = self._address_of(descriptor) if address is None else address
+            except OSError as error:
+                if error.errno != errno.EBADF:  # it is closed meanwhile
+                    raise
         self._addresses = found
         return {address: descriptor for (descriptor, _), address in found.items() if address}
 
@@ -91,10 +100,7 @@ class GrpcConnections:
             return ""
         if here[1] != self._port:
             return ""
-        host = ipaddress.ip_address(there[0].partition("%")[0])
-        if isinstance(host, ipaddress.IPv6Address):
-            host = host.ipv4_mapped or host
-        return host_port(str(host), there[1])
+        return _comparable(there[0], there[1])
 
     def _close(self, descriptor: int, address: str) -> None:
         """Ends a connection, for gRPC to see and to close it."""
@@ -103,3 +109,11 @@ class GrpcConnections:
             if self._address(connection) == address:
                 connection.shutdown(socket.SHUT_RDWR)
                 self.closed += 1
+
+
+def _comparable(host: str, port: int) -> str:
+    """An address in the form in which addresses are compared. Raises `ValueError`."""
+    found = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(found, ipaddress.IPv6Address):
+        found = found.ipv4_mapped or found
+    return host_port(str(found), port)

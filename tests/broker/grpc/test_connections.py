@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+
+import pytest
 
 from chronoline.broker.grpc.connections import SILENCE_S, GrpcConnections
 
@@ -76,3 +80,30 @@ def test_proof_ends_with_its_connection() -> None:
         empty.know(_address(clients[0]))
         empty.check(0.0)  # there is no such connection at this port
         assert not empty.known
+
+
+def test_address_of_a_connection_has_one_form() -> None:
+    connections = GrpcConnections(1, most_strangers=0)
+    for address in (
+        "127.0.0.1:1",
+        "[::ffff:127.0.0.1]:1",
+        "[::1]:2",
+        "[fe80::1%eth0]:3",
+        "a socket",
+    ):
+        connections.know(address)
+    assert connections.known == {"127.0.0.1:1", "[::1]:2", "[fe80::1]:3"}
+
+
+def test_connection_that_cannot_be_seen_stays_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(_: object) -> list[str]:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with _connected(1) as (port, clients):
+        connections = GrpcConnections(port, most_strangers=0)
+        connections.know(_address(clients[0]))
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "listdir", short)
+            connections.check(0.0)
+        connections.check(0.0)
+        assert _is_open(clients[0])
