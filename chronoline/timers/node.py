@@ -469,12 +469,13 @@ class TimerNode:
         missed = self.replica.take_missed()
         self.metrics.missed(sum(each.last - each.first + 1 for each in missed))
         for each in missed:
-            logger.info(
+            _summary.info(
+                "pops_missed",
                 "timer %016x: it is too late for pops %d to %d, which are not called",
                 each.timer.id,
                 each.first,
                 each.last,
-                extra={"action": "pops_missed", "timer": f"{each.timer.id:016x}"},
+                timer=f"{each.timer.id:016x}",
             )
 
     async def _come_back(self, stood_ms: int) -> None:
@@ -555,8 +556,7 @@ class TimerNode:
     def _log_failure(self, call: Callback, answer: Answer, after: Timer | None) -> None:
         given_up = after is not None and after.popped > call.timer.popped
         uri = shown_url(call.plan.uri)
-        told = {
-            "action": "callback_given_up" if given_up else "callback_failed",
+        told: dict[str, Any] = {
             "timer": call.name,
             "uri": uri,
             "sequence": call.sequence,
@@ -565,11 +565,14 @@ class TimerNode:
         if not given_up:
             then = "the timer was changed meanwhile" if after is None else "it is tried again"
             words = "timer %s: the callback to %s failed, %s: %s"
-            logger.info(words, call.name, uri, then, answer.reason, extra=told)
+            action = "callback_failed"
+            _summary.info(action, words, call.name, uri, then, answer.reason, **told)
             return
         self.metrics.given_up()
         words = "timer %s: the callback to %s failed for good: %s"
-        logger.error(words, call.name, uri, answer.reason, extra=told)
+        action = "callback_given_up"
+        # a line for each: it is the only record of this pop where no dead letters are set
+        logger.error(words, call.name, uri, answer.reason, extra={**told, "action": action})
         if self.callbacks.dead_letters is not None:
             self.start_work(self.callbacks.report(call, answer.reason))
 

@@ -146,6 +146,32 @@ def test_secrets_in_a_uri_are_in_no_log_and_no_view(
     assert not [line for line in caplog.records if "s3cret" in f"{line.getMessage()} {vars(line)}"]
 
 
+def test_failed_callbacks_share_a_line_of_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "chronoline")
+
+    async def refuse(_: Popped) -> int:
+        return 500
+
+    def counts() -> list[int]:
+        told = (each for each in caplog.records if vars(each).get("action") == "callback_failed")
+        return [vars(each)["count"] for each in told]
+
+    async def scene() -> None:
+        hasty = Attempts(most=2, first_wait_ms=1, longest_wait_ms=1)
+        async with receiving() as receiver, cluster(tmp_path, attempts=hasty) as nodes:
+            receiver.answer = refuse
+            for _ in range(20):
+                await nodes.ask("POST", "/timers", timer(receiver.uri))
+            await until(lambda: sum(counts()) == 20)
+        given_up = [each for each in caplog.records if "for good" in each.getMessage()]
+        assert len(given_up) == 20  # each names its timer
+
+    run_scene(scene)
+    assert len(counts()) < 20
+
+
 async def _is_over(nodes: Cluster, location: str) -> bool:
     return bool((await nodes.ask("GET", f"/v1{location}")).json["state"] == "over")
 

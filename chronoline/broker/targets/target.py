@@ -283,11 +283,13 @@ class Target:
 
     def _note_outcome(self, outcome: Outcome) -> None:
         if not outcome.done:
-            logger.info(
+            _summary.info(
+                "settled_otherwise",
                 "message %r of topic %r was settled already, or its lease was over, after its call: %s",
                 outcome.id,
                 self.topic.name,
                 outcome.reason,
+                topic=self.topic.name,
             )
 
 
