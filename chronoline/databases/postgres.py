@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,8 @@ with needs("PostgreSQL", "postgres"):
     from psycopg.rows import tuple_row
 
     from chronoline.databases.postgres_arrays import ListDumper
+
+logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0
@@ -103,6 +106,8 @@ DURABLE_MARK = "SELECT pg_catalog.pg_logical_emit_message(true, 'chronoline', ''
 So the commit waits like that of a change: for the disk, and for synchronous standbys. A transaction that only
 reads waits for neither, and one that only has a number does not either.
 """
+_NO_DURABLE_MARK = (psycopg.errors.UndefinedFunction, psycopg.errors.FeatureNotSupported)
+"""The errors of a server that is no PostgreSQL, and has no such log."""
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Row = tuple[Any, ...]
@@ -160,6 +165,8 @@ class PostgresDatabase:
         """The traffic of the pool's connections."""
         self.keeps_sessions = True
         """False behind a pooler in transaction mode: LISTEN and all session state are lost there."""
+        self.has_mark = True
+        """Whether the server knows `DURABLE_MARK`."""
         try:
             named = psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError as error:
@@ -241,7 +248,13 @@ class PostgresDatabase:
         A commit becomes visible before a synchronous standby has it if the server was started anew meanwhile,
         or the wait was cancelled. The log has an order, so a commit of ours behind them is enough.
         """
-        self.run(DURABLE_MARK, {})
+        if self.has_mark:
+            self.run(DURABLE_MARK, {})
+
+    def mark(self, connection: Connection) -> None:
+        """Within a transaction: its commit waits as `await_durable` does."""
+        if self.has_mark:
+            fetch(connection, DURABLE_MARK, {})
 
     def transact(
         self,
@@ -407,6 +420,7 @@ class PostgresDatabase:
     def _migrate(self, scripts: Sequence[str], schema: str) -> None:
         with self.connect() as connection:
             self.keeps_sessions = self._keeps_sessions(connection)
+            self.has_mark = _has_mark(connection)
         with self.connect() as connection:
             _check_encoding(connection)
             if _known_version(connection, schema, len(scripts)) == len(scripts):
@@ -452,6 +466,29 @@ class PostgresDatabase:
                 f"INSERT INTO {schema}.schema_version VALUES (%s)".encode(),
                 [len(scripts)],
             )
+
+
+def _has_mark(connection: Connection) -> bool:
+    """Whether a server knows `DURABLE_MARK`. A rollback waits for nothing."""
+    try:
+        with connection.transaction(force_rollback=True):
+            connection.execute(DURABLE_MARK.encode())
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise StoreError(
+            "the database role may not call pg_logical_emit_message, by which answers wait for standbys: "
+            "grant EXECUTE on it"
+        ) from error
+    except _NO_DURABLE_MARK as error:
+        logger.warning(
+            "the database takes no pg_logical_emit_message (%s): an answer by a read, such as exists, is as "
+            "durable as what the database shows",
+            error.diag.message_primary,
+            extra={"action": "no_mark"},
+        )
+        return False
+    except psycopg.Error:  # a standby: it says so when something is changed
+        return True
+    return True
 
 
 def _one_line(error: Exception) -> str:

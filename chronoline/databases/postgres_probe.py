@@ -32,8 +32,6 @@ SELECT pg_catalog.set_config(
 """.encode()
 _CONNECT_S = 2.0
 """The shortest that libpq takes."""
-_NOT_THERE = ("42883", "42501", "0A000")
-"""A server that has no such function, or does not let us call it: then a read has to do."""
 
 
 class _Question:
@@ -87,16 +85,8 @@ class _Question:
             if result is None:
                 self._sent_s = None
                 return
-            self._check(result)
-
-    def _check(self, result: pq.abc.PGresult) -> None:
-        if result.status != pq.ExecStatus.FATAL_ERROR:
-            return
-        state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
-        if state in _NOT_THERE and self._statement != _READ:
-            self._statement = _READ
-            return
-        raise psycopg.OperationalError(result.get_error_message())
+            if result.status == pq.ExecStatus.FATAL_ERROR:
+                raise psycopg.OperationalError(result.get_error_message())
 
     def close(self) -> None:
         connection, self._connection, self._sent_s = self._connection, None, None
@@ -109,7 +99,7 @@ class PostgresProbe:
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._read = _Question(database, _READ)
-        self._write = _Question(database, _WRITE)
+        self._write = _Question(database, _WRITE if database.has_mark else _READ)
 
     @property
     def unfinished_s(self) -> float:
@@ -131,10 +121,8 @@ class PostgresProbe:
         if self._read.socket is not None and self._write.socket is not None:
             self.close()
             return False
-        if (
-            self._read.socket is not None
-        ):  # the commit tells enough, and the next read may have a better way
-            self._read.close()
+        if self._read.socket is not None:
+            self._read.close()  # the commit tells enough, and the next read may have a better way
         return True
 
     def _wait(self, patience_s: float) -> None:

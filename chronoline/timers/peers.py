@@ -156,7 +156,6 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 def _object(text: bytes) -> dict[str, Any]:
     check_json_bounds(text)
-    check_json_bounds(text)
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -17,7 +17,6 @@ from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
 from chronoline.databases.postgres import (
-    DURABLE_MARK,
     NO_LISTEN,
     Connection,
     PostgresDatabase,
@@ -444,7 +443,7 @@ class PostgresEngine(SqlEngine[Connection]):
         if connection is None:
             self.database.await_durable()
         else:
-            fetch(connection, DURABLE_MARK, {})
+            self.database.mark(connection)
 
     def close(self) -> None:
         if self.database.forked:

@@ -10,6 +10,7 @@ from chronoline.stores.contract import Reach
 from chronoline.stores.postgres import PostgresStore
 from chronoline.testing.postgres import PostgresServer
 from tests.stores.postgres.absent_standby import absent_standby, commits_that_wait
+from tests.stores.postgres.without_mark import take_mark_away
 
 _PATIENCE_S = 60.0
 _SHORT_S = 0.1
@@ -77,8 +78,7 @@ def test_restarted_server_is_found_at_once(mortal_server: PostgresServer) -> Non
 
 def test_server_without_the_function_is_asked_by_a_read(mortal_server: PostgresServer) -> None:
     url = mortal_server.create_database("without-function")
-    with PostgresStore(url) as store, psycopg.connect(url, autocommit=True) as connection:
-        named = "pg_logical_emit_message(boolean, text, text, boolean)"
-        connection.execute(f"ALTER FUNCTION {named} RENAME TO gone".encode())
+    take_mark_away(url)
+    with PostgresStore(url) as store:
         assert store.probe(patience_s=_PATIENCE_S) is Reach.CHANGES
         assert store.probe(patience_s=_PATIENCE_S) is Reach.CHANGES

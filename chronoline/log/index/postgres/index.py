@@ -16,7 +16,6 @@ from chronoline.core.errors import (
 )
 from chronoline.databases.postgres import (
     CONNECT_TIMEOUT_S,
-    DURABLE_MARK,
     NO_LISTEN,
     Connection,
     PostgresDatabase,
@@ -225,7 +224,7 @@ class PostgresIndex(Index):
             found = bool(fetch(connection, _QUERIES["delete_group"], values))
             # Another statement, which sees what others held while we waited for them.
             found = bool(fetch(connection, _QUERIES["delete_progress"], values)[0][0]) or found
-            fetch(connection, DURABLE_MARK, {})  # also if it was deleted before
+            self._database.mark(connection)  # also if it was deleted before
             return found
 
         return self._database.transact(work)
@@ -369,7 +368,7 @@ class PostgresIndex(Index):
             fetch(connection, _QUERIES["sweep"], values)
             # Another statement, which sees those that others committed while we waited for them.
             found = [name for (name,) in fetch(connection, _QUERIES["swept"], values)]
-            fetch(connection, DURABLE_MARK, {})  # the objects are deleted because of this answer
+            self._database.mark(connection)  # the objects are deleted because of this answer
             return found
 
         return self._database.transact(work)

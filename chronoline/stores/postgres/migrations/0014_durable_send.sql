@@ -80,7 +80,11 @@ BEGIN
     END IF;
     IF made IS NULL THEN
         -- The caller may conclude that it was sent before: the commit waits for standbys as if it were now.
-        PERFORM pg_logical_emit_message(true, 'chronoline', '');
+        BEGIN
+            PERFORM pg_logical_emit_message(true, 'chronoline', '');
+        EXCEPTION WHEN undefined_function OR feature_not_supported THEN
+            NULL;  -- a database that is no PostgreSQL: it shows nothing before it is durable
+        END;
     ELSIF due_ms <= now_ms + 10000
         AND coalesce(current_setting('chronoline.notify', true), '') <> 'off' THEN
         PERFORM pg_notify('chronoline', topic_uid || ':' || due_ms);
