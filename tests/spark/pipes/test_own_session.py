@@ -101,7 +101,9 @@ def test_the_embedded_example_runs_as_it_is(
     assert letter["why"].startswith("header chronosMessageId is missing")
     assert letter["topic"] == "orders"
     assert child.terminate_group() == 0, child.log
-    assert "\tat " not in child.log, "Spark's traces"
+    # The session that its maker stops comes after it, and Spark may trace that.
+    until_then, _, _ = child.log.partition("pipe 'pipe-")
+    assert "\tat " not in until_then, "Spark's traces"
     assert f"pipe 'orders' starts as node {node}" in child.log
     record = r"ERROR chronoline.pipe.intake: the record orders/"
     assert record in child.log
