@@ -31,7 +31,28 @@ SWEEP_EVERY_S = 1.0
 _TLS_BUFFER_BYTES = 32 * 1024
 """asyncio gives each connection a buffer before its handshake, by default of 256 KiB."""
 
-sslproto.SSLProtocol.max_size = _TLS_BUFFER_BYTES
+
+class _TlsProtocol(sslproto.SSLProtocol):
+    """Leaves nothing behind when a handshake fails.
+
+    In asyncio the error is in a future, its traceback has the frame that awaited the future, and the frame
+    has the state of TLS: 50 KB, until the garbage collector finds the ring. Here it is started seldom.
+    """
+
+    max_size = _TLS_BUFFER_BYTES
+
+    def _on_handshake_complete(self, handshake_exc: BaseException | None) -> None:
+        super()._on_handshake_complete(handshake_exc)
+        if isinstance(handshake_exc, BaseException):  # asyncio passes a class, too
+            handshake_exc.__traceback__ = None
+
+    def _wakeup_waiter(self, exc: BaseException | None = None) -> None:
+        if exc is not None and self._server_side and self._waiter is not None:
+            self._waiter.cancel()  # asyncio ends the connection for this as for any error
+        super()._wakeup_waiter(exc)
+
+
+sslproto.SSLProtocol = _TlsProtocol  # type: ignore[misc]
 
 
 class CappedListener(socket.socket):

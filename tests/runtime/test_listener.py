@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import ssl
 import subprocess
 import sys
+from asyncio import sslproto
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -203,3 +205,29 @@ asyncio.run(main())
     assert process.returncode == 0
     assert "Traceback" not in errors
     assert errors.count("short of descriptors") == 1
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01\x00", b"GET / HTTP/1.1\r\n\r\n"])
+def test_failed_handshakes_leave_no_rings_behind(tmp_path: Path, sent: bytes) -> None:
+    """The collector, which looks for rings, runs seldom: each would keep the state of TLS meanwhile."""
+
+    def kept() -> int:
+        return sum(isinstance(one, sslproto.SSLProtocol) for one in gc.get_objects())
+
+    async def scene() -> None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(*make_certificate(tmp_path))
+        async with _serving(5, context) as listener:
+            for _ in range(10):
+                with await _connect(listener) as client:
+                    await asyncio.get_running_loop().sock_sendall(client, sent)
+                await until(lambda: listener.connections == 0)
+            await until(lambda: kept() == before)
+
+    gc.collect()
+    before = kept()
+    gc.disable()
+    try:
+        run_scene(scene)
+    finally:
+        gc.enable()
