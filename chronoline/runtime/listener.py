@@ -19,6 +19,7 @@ import os
 import socket
 import time
 from asyncio import sslproto
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -153,6 +154,9 @@ class CappedListener(socket.socket):
         if descriptor is None:
             descriptor = next(iter(group))
         connection = self._leaving[descriptor] = group.pop(descriptor)
+        if connection.abort is not None:
+            connection.abort()
+            return
         with suppress(OSError):  # the other side was faster
             connection.shutdown(socket.SHUT_RDWR)  # its owner sees the end, and closes it
 
@@ -173,10 +177,13 @@ class CappedListener(socket.socket):
         if self._strangers:
             self._sweep_later()
 
-    def begin(self, descriptor: int) -> None:
-        """A request began on this connection."""
+    def begin(self, descriptor: int, abort: Callable[[], None]) -> None:
+        """A request began on this connection.
+
+        `abort` closes it at once: a server that waits for room for a body reads nothing, and sees no end.
+        """
         if descriptor in self._strangers:
-            self._touch(descriptor, is_busy=True)
+            self._touch(descriptor, abort)
         elif (connection := self._idle.pop(descriptor, None)) is not None:
             self._busy[descriptor] = connection
 
@@ -185,18 +192,19 @@ class CappedListener(socket.socket):
         if (connection := self._strangers.pop(descriptor, None)) is not None:
             group = self._busy if connection.is_busy else self._idle
             group[descriptor] = connection
+            connection.abort = None
 
     def end(self, descriptor: int) -> None:
         """The last request of this connection was answered."""
         if descriptor in self._strangers:
-            self._touch(descriptor, is_busy=False)
+            self._touch(descriptor, None)
         elif (connection := self._busy.pop(descriptor, None)) is not None:
             self._idle[descriptor] = connection
 
-    def _touch(self, descriptor: int, *, is_busy: bool) -> None:
+    def _touch(self, descriptor: int, abort: Callable[[], None] | None) -> None:
         """A stranger does something: it becomes the last one to give way."""
         connection = self._strangers[descriptor] = self._strangers.pop(descriptor)
-        connection.is_busy = is_busy
+        connection.abort = abort
         connection.since_s = time.monotonic()
 
     def forget(self, connection: _Accepted, descriptor: int) -> None:
@@ -208,14 +216,20 @@ class CappedListener(socket.socket):
 
 class _Accepted(socket.socket):
     listener: CappedListener | None = None
-    is_busy = False
-    """Whether a stranger has a request under way, which has time-outs of its own."""
+    abort: Callable[[], None] | None = None
+    """Closes a stranger's connection with a request under way."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.since_s = time.monotonic()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a stranger has a request under way, which has time-outs of its own."""
+        return self.abort is not None
+
     def close(self) -> None:
+        self.abort = None
         if self.listener is not None:
             self.listener.forget(self, self.fileno())
             self.listener = None

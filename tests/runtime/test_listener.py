@@ -30,6 +30,10 @@ class _Echo(asyncio.Protocol):
         self.transport.write(data)
 
 
+def _abort_nothing() -> None:
+    pass
+
+
 @asynccontextmanager
 async def _serving(most: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[CappedListener]:
     listener = listen("127.0.0.1", 0, most=most)
@@ -109,7 +113,7 @@ def test_silent_stranger_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
             busy, known, silent = [await _connect(listener) for _ in range(3)]
             await until(lambda: listener.connections == 3)
             first, second, _ = listener._strangers
-            listener.begin(first)
+            listener.begin(first, _abort_nothing)
             listener.know(second)
             assert await loop.sock_recv(silent, 1) == b""
             await until(lambda: listener.connections == 2)
@@ -118,6 +122,36 @@ def test_silent_stranger_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
                 assert await loop.sock_recv(connection, 1) == b"x"
             for connection in (busy, known, silent):
                 connection.close()
+
+    run_scene(scene)
+
+
+def test_strangers_whose_bodies_wait_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No setting: one connection that stays is enough to see.
+    monkeypatch.setattr(listeners, "_MARGIN", 1)
+
+    class Waiting(asyncio.Protocol):
+        """Reads no further, as a server does whose node has no room for a body."""
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.Transport)
+            transport.pause_reading()
+            listener.begin(transport.get_extra_info("socket").fileno(), transport.abort)
+            made.append(transport)
+
+    made: list[asyncio.Transport] = []
+    listener = listen("127.0.0.1", 0, most=4)
+
+    async def scene() -> None:
+        async with await asyncio.get_running_loop().create_server(Waiting, sock=listener):
+            strangers = [await _connect(listener) for _ in range(20)]
+            await until(lambda: len(made) == len(strangers))
+            assert listener.connections < listener.most
+            for stranger in strangers:
+                stranger.close()
+            for transport in made:
+                transport.abort()
+            await until(lambda: listener.connections == 0)
 
     run_scene(scene)
 
@@ -158,7 +192,7 @@ def test_connections_beyond_the_margin_are_closed(
                 clients.append(await _connect(listener))
                 await until(lambda number=number: listener.connections == number)
                 for descriptor in list(listener._strangers):
-                    listener.begin(descriptor)
+                    listener.begin(descriptor, _abort_nothing)
                     listener.know(descriptor)
             assert listener.is_over
             beyond = await _connect(listener)

@@ -259,7 +259,7 @@ def _connection_type(listener: CappedListener, metrics: BrokerMetrics) -> type[H
         def _watch_header(self) -> None:
             """Another byte of a header gives it no more time."""
             if self._is_answering():
-                listener.begin(self.descriptor)
+                listener.begin(self.descriptor, self.transport.abort)
                 _cancel(self.header_timer)
                 self.header_timer = None
             elif self.header_timer is None:

@@ -121,9 +121,10 @@ class TimersEdge:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request. A defect is answered with 500 and logged, and the node goes on."""
-        descriptor = _descriptor_of(request)
-        for listener in self._listeners:
-            listener.begin(descriptor)
+        descriptor, transport = _descriptor_of(request), request.transport
+        if transport is not None:
+            for listener in self._listeners:
+                listener.begin(descriptor, transport.abort)
         try:
             return await self._handle(request)
         finally:
