@@ -66,6 +66,8 @@ class CappedListener(socket.socket):
         super().__init__(*arguments, **options)
         # By descriptor; the first one has done nothing for longest.
         self._strangers: dict[int, _Accepted] = {}
+        # Of these, those with a request under way.
+        self._asking: dict[int, _Accepted] = {}
         self._idle: dict[int, _Accepted] = {}
         self._busy: dict[int, _Accepted] = {}
         self._leaving: dict[int, _Accepted] = {}
@@ -109,9 +111,9 @@ class CappedListener(socket.socket):
                 raise ConnectionAbortedError from None
             raise
         while len(self._strangers) >= self.most - self.most // 4:
-            self._evict(self._strangers)
+            self._evict(self._strangers, self._next_stranger())
         while self.connections >= self.most and (group := self._yielding()):
-            self._evict(group)
+            self._evict(group, self._next_stranger() if group is self._strangers else None)
         if self.connections >= self.most + _MARGIN:
             self.refused += 1
             accepted.close()
@@ -131,6 +133,16 @@ class CappedListener(socket.socket):
         if len(self._strangers) > self.most // 8:
             return self._strangers
         return self._idle or self._strangers
+
+    def _next_stranger(self) -> int:
+        """Of the strangers with a request under way, or of the others, whichever are more: the oldest.
+
+        So a flood of large bodies leaves a new client the time to ask, and a flood of silence that for its
+        answer.
+        """
+        if 2 * len(self._asking) > len(self._strangers):
+            return next(iter(self._asking))
+        return next(descriptor for descriptor in self._strangers if descriptor not in self._asking)
 
     def _drop(self) -> None:
         """Accepts and closes a connection with a reserved descriptor, if the process has no other.
@@ -154,6 +166,7 @@ class CappedListener(socket.socket):
         if descriptor is None:
             descriptor = next(iter(group))
         connection = self._leaving[descriptor] = group.pop(descriptor)
+        self._asking.pop(descriptor, None)
         if connection.abort is not None:
             connection.abort()
             return
@@ -190,6 +203,7 @@ class CappedListener(socket.socket):
     def know(self, descriptor: int) -> None:
         """A request on this connection proved who sends it."""
         if (connection := self._strangers.pop(descriptor, None)) is not None:
+            self._asking.pop(descriptor, None)
             group = self._busy if connection.is_busy else self._idle
             group[descriptor] = connection
             connection.abort = None
@@ -205,11 +219,14 @@ class CappedListener(socket.socket):
         """A stranger does something: it becomes the last one to give way."""
         connection = self._strangers[descriptor] = self._strangers.pop(descriptor)
         connection.abort = abort
+        self._asking.pop(descriptor, None)
+        if abort is not None:
+            self._asking[descriptor] = connection
         connection.since_s = time.monotonic()
 
     def forget(self, connection: _Accepted, descriptor: int) -> None:
         """The connection is closed. Another one may have its descriptor already."""
-        for group in (self._strangers, self._idle, self._busy, self._leaving):
+        for group in (self._strangers, self._asking, self._idle, self._busy, self._leaving):
             if group.get(descriptor) is connection:
                 del group[descriptor]
 

@@ -156,6 +156,48 @@ def test_strangers_whose_bodies_wait_give_way(monkeypatch: pytest.MonkeyPatch) -
     run_scene(scene)
 
 
+@pytest.mark.parametrize("flood_asks", [True, False])
+def test_flood_of_strangers_leaves_one_of_another_kind_its_time(flood_asks: bool) -> None:
+    class Waiting(asyncio.Protocol):
+        """Has a request under way from the first byte on."""
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.Transport)
+            self._transport = transport
+            made.append(transport)
+
+        def data_received(self, data: bytes) -> None:
+            descriptor = self._transport.get_extra_info("socket").fileno()
+            listener.begin(descriptor, self._transport.abort)
+            asked.append(data)
+
+    made: list[asyncio.Transport] = []
+    asked: list[bytes] = []
+    listener = listen("127.0.0.1", 0, most=8)
+
+    async def connect(*, asks: bool) -> socket.socket:
+        before = len(made), len(asked)
+        client = await _connect(listener)
+        if asks:
+            await asyncio.get_running_loop().sock_sendall(client, b"x")
+        await until(lambda: (len(made), len(asked)) == (before[0] + 1, before[1] + asks))
+        return client
+
+    async def scene() -> None:
+        async with await asyncio.get_running_loop().create_server(Waiting, sock=listener):
+            clients = [await connect(asks=not flood_asks)]
+            clients += [await connect(asks=flood_asks) for _ in range(20)]
+            assert not made[0].is_closing()
+            assert made[1].is_closing()
+            for client in clients:
+                client.close()
+            for transport in made:
+                transport.abort()
+            await until(lambda: listener.connections == 0)
+
+    run_scene(scene)
+
+
 def test_connections_that_do_not_begin_with_tls_give_way(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     own = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
