@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -26,8 +26,9 @@ from chronoline.node.timer_auth import request_check
 from chronoline.node.timer_service import ServiceOptions, TimerService
 from chronoline.runtime import listener as listeners
 from chronoline.stores.factory import open_store
+from chronoline.timers.http import server
 from tests.certificates import make_certificate
-from tests.deadline import run_scene
+from tests.deadline import run_scene, until
 
 _BOUND = 40
 _STRANGERS = 5 * _BOUND
@@ -125,6 +126,39 @@ async def _strangers(port: int, sent: bytes) -> AsyncIterator[None]:
                 await loop.sock_connect(stranger, ("127.0.0.1", port))
                 await loop.sock_sendall(stranger, sent % number if b"%d" in sent else sent)
         yield
+
+
+def test_half_requests_keep_no_client_of_open_timers_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without tokens a complete request is the proof: the header alone is none."""
+    made: list[listeners.CappedListener] = []
+
+    def listen(host: str, port: int, *, most: int) -> listeners.CappedListener:
+        made.append(listeners.listen(host, port, most=most))
+        return made[-1]
+
+    def all_ask() -> bool:
+        return all(one.is_busy for listener in made for one in listener._strangers.values())
+
+    monkeypatch.setattr(server, "listen", listen)
+
+    async def scene() -> None:
+        options = ServiceOptions(port=0, data=tmp_path, connections=_BOUND)
+        timer = {
+            "timing": {"interval": 3600},
+            "callback": {"http": {"uri": "http://127.0.0.1:9/", "opaque": ""}},
+        }
+        async with TimerService(options) as timers, AsyncExitStack() as floods:
+            url = f"http://127.0.0.1:{timers.port}/timers"
+            for _ in range(3):
+                flood = _strangers(timers.port, KINDS["timers: half a body"])
+                await floods.enter_async_context(flood)
+                await until(all_ask)
+                async with aiohttp.ClientSession() as http, http.post(url, json=timer) as answer:
+                    assert answer.status == HTTPStatus.OK
+
+    run_scene(scene)
 
 
 @pytest.mark.parametrize("kind", KINDS)

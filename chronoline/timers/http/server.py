@@ -196,8 +196,8 @@ class TimersEdge:
         except HttpRefusal:
             self._metrics.refused("not_admitted")
             raise
-        for listener in self._listeners:
-            listener.know(_descriptor_of(request))
+        if client:
+            self._know(request)
         handlers = self._handlers(request.path)
         handler = handlers.get(request.method)
         if handler is None:
@@ -219,10 +219,17 @@ class TimersEdge:
             ) as room:
                 ROOM.set(room)
                 await room.begin()
-                return await handler(request)
+                answer = await handler(request)
         except NodeBusy as error:
             self._metrics.refused("node_busy")
             raise HttpRefusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
+        if not client:  # where no token is needed, a complete request is the proof
+            self._know(request)
+        return answer
+
+    def _know(self, request: web.BaseRequest) -> None:
+        for listener in self._listeners:
+            listener.know(_descriptor_of(request))
 
     def _size_bytes(self, request: web.BaseRequest) -> int:
         """The largest size that the body of a request, which is not read yet, can have; at least 1.
