@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -159,6 +160,30 @@ def test_half_requests_keep_no_client_of_open_timers_out(
                     assert answer.status == HTTPStatus.OK
 
     run_scene(scene)
+
+
+def test_half_body_of_a_client_that_left_is_freed_at_once(tmp_path: Path) -> None:
+    """The garbage collector, which frees rings, runs seldom."""
+
+    def bodies() -> int:
+        return sum(isinstance(one, aiohttp.StreamReader) for one in gc.get_objects())
+
+    async def scene() -> None:
+        options = ServiceOptions(port=0, data=tmp_path)
+        async with TimerService(options) as timers:
+            before = bodies()
+            _, writer = await asyncio.open_connection("127.0.0.1", timers.port)
+            writer.write(KINDS["timers: half a body"])
+            await until(lambda: bodies() == before + 1)
+            writer.transport.abort()
+            await until(lambda: bodies() == before)
+
+    gc.collect()
+    gc.disable()
+    try:
+        run_scene(scene)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -149,7 +149,10 @@ class TimersEdge:
             response = refuse(HTTPStatus.BAD_REQUEST, str(error))
         except StoreError as error:
             response = refuse(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-        except ConnectionError:
+        except ConnectionError as error:
+            error.__traceback__ = (
+                None  # the body's reader keeps the error, whose frames have the body
+            )
             response = refuse(HTTPStatus.BAD_REQUEST, "the client has closed the connection")
         except Exception:
             logger.exception("%s %s failed", request.method, request.path)
