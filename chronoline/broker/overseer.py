@@ -221,7 +221,7 @@ def _with_streams(state: BrokerState, consumers: Mapping[str, int], producers: i
 
 def _health_of(record: BrokerRecord) -> BrokerHealth:
     """Its own state, for people: what it has noticed of others is not its own."""
-    is_degraded = any(each not in OF_OTHERS for each in record.problems)
+    is_degraded = any(problem not in OF_OTHERS for problem in record.problems)
     return BrokerHealth.DEGRADED if is_degraded else BrokerHealth.HEALTHY
 
 

@@ -69,12 +69,12 @@ def _loads(brokers: Iterable[ClusterBroker]) -> Table:
     table = _table("broker")
     for name in ("topics", "consumers", "messages/s", "load", "clock"):
         table.add_column(name, justify="right", overflow="fold")
-    for each in brokers:
-        clock = "–" if each.clock_ahead_ms is None else f"{each.clock_ahead_ms:+,.0f} ms"
+    for broker in brokers:
+        clock = "–" if broker.clock_ahead_ms is None else f"{broker.clock_ahead_ms:+,.0f} ms"
         table.add_row(
-            Text(printable(each.name)),
-            *(f"{figure:,}" for figure in (each.topics, each.consumers, each.messages_per_s)),
-            f"{each.load_percent} %",
+            Text(printable(broker.name)),
+            *(f"{figure:,}" for figure in (broker.topics, broker.consumers, broker.messages_per_s)),
+            f"{broker.load_percent} %",
             clock,
         )
     return table

@@ -105,7 +105,7 @@ def _reasons(info: pb.Cluster) -> list[str]:
     """Why the broker is not ready; a broker of an earlier version reports only its store."""
     away = [f"The store does not answer: {info.store_problem}"] if info.store_problem else []
     others = [each for each in info.degradations if not (away and each.type == "storage")]
-    return away + [f"{_kind_of(each)} ({each.type}): {each.reason}" for each in others]
+    return away + [f"{_kind_of(other)} ({other.type}): {other.reason}" for other in others]
 
 
 def _kind_of(degradation: pb.Degradation) -> str:

@@ -222,7 +222,7 @@ class AsyncClient:
             return pb.PreferRequest(topic_uid=uid, kind=kind, rack=rack, only_look=True)
 
         found = await self._ask_of(topic, "Overseer/Prefer", asked, pb.PreferredBrokers)
-        return [PreferredBroker.from_wire(each) for each in found.brokers]
+        return [PreferredBroker.from_wire(broker) for broker in found.brokers]
 
     async def delete_topic(self, name: str) -> bool:
         """Deletes a topic and everything on it; false if it was deleted already."""

@@ -211,7 +211,7 @@ class Brokers:
 
     def sent_on(self, by: str, error: WrongBroker) -> list[str]:
         """The broker at `by` lacks a role: the addresses of those that have it."""
-        named = [each for each in error.brokers if each != by and self.accepts(each)]
+        named = [broker for broker in error.brokers if broker != by and self.accepts(broker)]
         self.book.learn(named, _now_s())
         return named
 

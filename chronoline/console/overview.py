@@ -72,7 +72,7 @@ class OverviewPages:
             request,
             "overview.html",
             brokers=[_row(each) for each in info.brokers] if may_observe else [],
-            consumers=sum(rights.touches(each.topic) for each in info.subscribers),
+            consumers=sum(rights.touches(subscriber.topic) for subscriber in info.subscribers),
             held=self._held(rights),
             dead=dead,
             observes_all=allows(request, RightKind.OBSERVE, EVERY_TOPIC),
@@ -138,7 +138,9 @@ class OverviewPages:
         """The leases that consumers of this node hold, of topics to which there is a right."""
         subscriptions = self._context.parts.loaders.subscriptions
         return sum(
-            len(each.outstanding) for each in subscriptions if rights.touches(each.topic.name)
+            len(subscription.outstanding)
+            for subscription in subscriptions
+            if rights.touches(subscription.topic.name)
         )
 
     def _event(

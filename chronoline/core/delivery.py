@@ -618,11 +618,11 @@ class Delivery:
             return None
         leases = [each for each in self.outstanding.values() if self._may_extend(each)]
         ending = sorted(
-            (each for each in leases if each.until <= by_ms), key=lambda each: each.until
+            (lease for lease in leases if lease.until <= by_ms), key=lambda each: each.until
         )
         if ending:
             return Extend(leases=tuple(ending[:_SETTLE_ROWS]), lease_ms=span_ms)
-        self._first_end_ms = min((each.until for each in leases), default=None)
+        self._first_end_ms = min((lease.until for lease in leases), default=None)
         return None
 
     def _may_extend(self, lease: Lease) -> bool:
@@ -682,7 +682,9 @@ class Delivery:
         waiting = set(self._waiting["unreserve"])  # since the first look
         # Only the reservation itself can have made the next version of a lease.
         returned = self._returned(leases, most_versions=1) if self._options.extends else set()
-        self.give_back([each for each in leases if each not in waiting and each.id not in returned])
+        self.give_back(
+            [lease for lease in leases if lease not in waiting and lease.id not in returned]
+        )
         for entry in self._of(command):
             entry.looked, entry.under_way = True, False
             entry.look_at = entry.told_ms + WRITE_BOUND_MS

@@ -35,7 +35,7 @@ def make_readable(folder: OutputFolder) -> None:
     """Makes the table, even if it stays empty."""
     system, path = folder.make()
     files = system.get_file_info(pa.fs.FileSelector(path))
-    if not any(each.base_name.endswith(".parquet") for each in files):
+    if not any(file.base_name.endswith(".parquet") for file in files):
         pq.write_table(SCHEMA.empty_table(), f"{path}/none.parquet", filesystem=system)
 
 

@@ -313,7 +313,7 @@ def _is_equal(new: NewMessage, old: Message, body: bytes | None) -> bool:
 
 def conclude(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Fails the job, on the driver after all tasks, if rows were refused and there is no folder for them."""
-    done = _sum(plan, [each for each in messages if isinstance(each, Written)])
+    done = _sum(plan, [message for message in messages if isinstance(message, Written)])
     logger.info("written to %s: %s", plan.target.topic.name, _words(done))
     if plan.counts is not None:
         plan.counts.put_json(done.write, {"write": done.write, **_counts(done)})
@@ -331,7 +331,7 @@ def conclude(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) ->
 
 def report_abort(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Written messages stay."""
-    done = _sum(plan, [each for each in messages if isinstance(each, Written)])
+    done = _sum(plan, [message for message in messages if isinstance(message, Written)])
     logger.warning("writing to %s was aborted: %s", plan.target.topic.name, _words(done))
 
 

@@ -24,7 +24,7 @@ def test_notice_shows_whose_state_it_is_and_keeps_no_client_away(kind: Degradati
     words = ["broker z at 10.0.0.1 is gone"]
 
     def notices() -> list[Degradation]:
-        return [Degradation(kind, each, "it is gone") for each in words]
+        return [Degradation(kind, word, "it is gone") for word in words]
 
     async def scene() -> None:
         async with cluster(EmbeddedEngine(), "one", "two", upkeep_every_s=_SOON_S) as brokers:
@@ -34,7 +34,7 @@ def test_notice_shows_whose_state_it_is_and_keeps_no_client_away(kind: Degradati
             parts.degradation.watch(notices)
 
             async def shown(by: BrokerContext) -> Shown | None:
-                found = {each.record.name: each for each in (await cluster_info(by)).brokers}
+                found = {broker.record.name: broker for broker in (await cluster_info(by)).brokers}
                 two = found.get("two")
                 return None if two is None else (two.health, two.problems, two.notices)
 

@@ -67,7 +67,7 @@ _ILLNESSES: dict[str, tuple[type[ChronolineError], str]] = {
 
 
 def _audited(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [each.message for each in caplog.records if each.name == "chronoline.audit"]
+    return [record.message for record in caplog.records if record.name == "chronoline.audit"]
 
 
 @pytest.mark.parametrize("illness", _ILLNESSES)

@@ -28,7 +28,9 @@ def test_messages_that_were_not_pushed_in_time_share_a_line(
     monkeypatch.setattr(Subscription, "take_lapsed", take_lapsed)
 
     def counts() -> list[int]:
-        found = (each for each in caplog.records if getattr(each, "action", "") == "not_pushed")
+        found = (
+            record for record in caplog.records if getattr(record, "action", "") == "not_pushed"
+        )
         return [int(getattr(each, "count", 1)) for each in found]
 
     async def play() -> None:

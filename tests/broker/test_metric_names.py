@@ -175,9 +175,9 @@ def test_etcd_and_the_server_of_the_store_are_partners(
 
     before, after = (
         {
-            (each.name, each.labels["partner"], each.labels.get("direction")): each.value
-            for each in samples
-            if each.name.startswith("network_broker_") and "partner" in each.labels
+            (sample.name, sample.labels["partner"], sample.labels.get("direction")): sample.value
+            for sample in samples
+            if sample.name.startswith("network_broker_") and "partner" in sample.labels
         }
         for samples in asyncio.run(play())
     )
@@ -192,7 +192,7 @@ def test_etcd_and_the_server_of_the_store_are_partners(
 def _latency_known(coordination: Coordination, store: Store) -> bool:
     """Whether the ways to etcd and to the store's server were measured."""
     partners = (coordination.traffic, store.traffic)
-    return all(each is not None and each.latency_ms is not None for each in partners)
+    return all(partner is not None and partner.latency_ms is not None for partner in partners)
 
 
 def test_node_without_partners_shows_none(shown: list[Sample]) -> None:

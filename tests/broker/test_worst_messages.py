@@ -96,6 +96,6 @@ def test_frames_of_the_sdk_are_within_the_bound(tmp_path: Path) -> None:
         async with serving(tmp_path) as served, served.client() as client:
             await client.create_topic("t")
             outcomes = await client.send_many("t", messages)
-            assert all(each.done for each in outcomes)
+            assert all(outcome.done for outcome in outcomes)
 
     asyncio.run(play())

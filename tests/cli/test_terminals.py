@@ -79,7 +79,7 @@ def test_terminal_gets_no_control_characters(
         topic, _HOSTILE.encode(), id=_HOSTILE, delay=0.0, key=_HOSTILE.encode(), headers=headers
     )
     places = {"TOPIC": topic, "ID": _HOSTILE}
-    given = [places.get(each, each) for each in arguments]
+    given = [places.get(argument, argument) for argument in arguments]
     shown = _at_terminal(*given, CHRONOLINE_ADDRESS=address)
     assert "é 🙂" in shown
     assert _drives(shown) == []

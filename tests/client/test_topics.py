@@ -19,9 +19,13 @@ def test_existing_topic_with_other_settings_is_logged(
             await client.create_topic("t", TopicSettings(buckets=3))
             await client.create_topic("t")
             await client.create_topic("t", TopicSettings(buckets=3))
-            assert not [each for each in caplog.records if each.name == "chronoline.client.aio"]
+            assert not [
+                record for record in caplog.records if record.name == "chronoline.client.aio"
+            ]
             await client.create_topic("t", TopicSettings(buckets=4, dedupe=1))
-            (said,) = [each for each in caplog.records if each.name == "chronoline.client.aio"]
+            (said,) = [
+                record for record in caplog.records if record.name == "chronoline.client.aio"
+            ]
             words = "topic 't' exists with other settings than were given: buckets is 3, not 4, dedupe is"
             assert said.getMessage().startswith(words)
 

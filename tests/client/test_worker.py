@@ -520,7 +520,7 @@ def test_worker_waits_for_a_topic_and_serves_the_others(
     caplog.set_level("WARNING", "chronoline.client.worker")
 
     def said(words: str) -> bool:
-        return any(words in each for each in caplog.messages)
+        return any(words in message for message in caplog.messages)
 
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:

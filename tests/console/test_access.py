@@ -130,9 +130,9 @@ def test_form_is_not_read_before_rights(tmp_path: Path) -> None:
             app = made[0].app
             assert isinstance(app, Starlette)
             forms = {
-                each.path.format(topic="orders", id="a", schedule="s")
-                for each in app.routes
-                if isinstance(each, Route) and "POST" in (each.methods or ())
+                route.path.format(topic="orders", id="a", schedule="s")
+                for route in app.routes
+                if isinstance(route, Route) and "POST" in (route.methods or ())
             } - {"/sign-in", "/sign-out"}
             assert len(forms) > 8
             for path in forms:

@@ -74,7 +74,7 @@ def test_many_interrupted_watches_share_a_line(
 ) -> None:
     def lines() -> list[int]:
         """The number of watches that each line reports."""
-        found = (each for each in caplog.records if "is interrupted" in each.message)
+        found = (record for record in caplog.records if "is interrupted" in record.message)
         return [int(getattr(each, "count", 1)) for each in found]
 
     async def scene() -> None:

@@ -482,7 +482,7 @@ def test_leases_that_end_soon_are_extended_together() -> None:
     assert isinstance(extend, Extend)
     assert len(extend.leases) == 5
     until = NOW + 3 * LEASE_MS // 2
-    assert work.extended(extend, [each.extended(3, until) for each in extend.leases]) == []
+    assert work.extended(extend, [lease.extended(3, until) for lease in extend.leases]) == []
     assert work.next_chore(until - LEASE_MS // 2 - 1) is None
     assert work.chore_at(NOW) == until - LEASE_MS // 2
 

@@ -160,7 +160,7 @@ def test_few_clients_join_those_of_another_broker() -> None:
 def test_topic_is_not_joined_across_racks() -> None:
     brokers = [replace(at("a", 1), rack="1"), replace(at("b", 2), rack="2")]
     assert wanted_move("a", "t", brokers) is None
-    assert wanted_move("a", "t", [replace(each, rack="1") for each in brokers]) is not None
+    assert wanted_move("a", "t", [replace(broker, rack="1") for broker in brokers]) is not None
 
 
 def test_move_goes_to_a_broker_of_the_rack_first() -> None:

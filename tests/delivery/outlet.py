@@ -83,7 +83,7 @@ def near_the_end(clock: ManualClock, store: Store, topic: Topic, *ids: str, hold
 
     def are_changed() -> bool:
         now = store.lookup(topic.uid, ids)
-        return all(now[each].version > before[each].version for each in ids)
+        return all(now[message_id].version > before[message_id].version for message_id in ids)
 
     wait_until(are_changed)
 

@@ -198,9 +198,9 @@ def test_takeover_names_the_dead_lane(
         assert window.stop() == LaneReport(fired=3, taken_over=2)
     assert outlet.counts() == {"a": 1, "b": 1, "c": 1}
     said(caplog)
-    suspicions = [each for each in caplog.records if "suspected" in each.msg]
-    assert all("node-7/12.0" in each.getMessage() for each in suspicions)
-    assert sum(vars(each)["count"] for each in suspicions) == 2
+    suspicions = [record for record in caplog.records if "suspected" in record.msg]
+    assert all("node-7/12.0" in suspicion.getMessage() for suspicion in suspicions)
+    assert sum(vars(suspicion)["count"] for suspicion in suspicions) == 2
 
 
 def test_takeover_by_two_lanes_publishes_each_message_once(store: Store, topic: Topic) -> None:

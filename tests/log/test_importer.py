@@ -185,7 +185,7 @@ def test_partition_that_is_not_there_is_refused(log: Log, old: Old) -> None:
     old.consumers.write_text(json.dumps(item))
     with pytest.raises(InvalidInput, match="progress of 'billing' in the partition 'gone'"):
         old.bring(log, consumers=str(old.consumers))
-    assert "old" not in [each.name for each in log.topics()]
+    assert "old" not in [topic.name for topic in log.topics()]
 
 
 def test_a_topic_with_other_events_is_refused(log: Log, old: Old) -> None:

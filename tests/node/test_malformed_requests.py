@@ -77,7 +77,7 @@ def test_malformed_requests_share_lines(
 
     with caplog.at_level(logging.INFO):
         run_scene(scene)
-    lines = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    lines = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert {vars(line)["action"] for line in lines} == {"malformed_request"}
     assert len(lines) < 50  # one a second
     assert "secret" not in caplog.text
@@ -101,4 +101,4 @@ def test_client_that_leaves_is_no_failure(
     with caplog.at_level(logging.INFO):
         run_scene(scene)
     assert "Traceback" not in caplog.text
-    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

@@ -66,7 +66,7 @@ def test_bounds_and_lock_admit_no_known_hole(name: str) -> None:
     first = Version(FIRST_WITHOUT_HOLES[name])
     bounds = [_least(each) for each in _declared() if canonicalize_name(each.name) == name]
     assert bounds
-    assert [each for each in bounds if each < first] == []
+    assert [bound for bound in bounds if bound < first] == []
     assert [each for each in _locked()[name] if each < first] == []
 
 

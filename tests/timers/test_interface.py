@@ -155,7 +155,9 @@ def test_failed_callbacks_share_a_line_of_the_log(
         return 500
 
     def counts() -> list[int]:
-        told = (each for each in caplog.records if vars(each).get("action") == "callback_failed")
+        told = (
+            record for record in caplog.records if vars(record).get("action") == "callback_failed"
+        )
         return [vars(each)["count"] for each in told]
 
     async def scene() -> None:
@@ -165,7 +167,7 @@ def test_failed_callbacks_share_a_line_of_the_log(
             for _ in range(20):
                 await nodes.ask("POST", "/timers", timer(receiver.uri))
             await until(lambda: sum(counts()) == 20)
-        given_up = [each for each in caplog.records if "for good" in each.getMessage()]
+        given_up = [record for record in caplog.records if "for good" in record.getMessage()]
         assert len(given_up) == 20  # each names its timer
 
     run_scene(scene)

@@ -72,7 +72,7 @@ def test_timer_that_raises_is_set_aside_until_it_is_changed(
             await until(lambda: node.replica.wake_at() is None)
             await _others_pop(nodes, receiver)
             assert await _set_aside(nodes) == 1
-            (line,) = [each for each in caplog.records if "0000000000000007" in each.message]
+            (line,) = [record for record in caplog.records if "0000000000000007" in record.message]
             assert vars(line)["action"] == "timer_set_aside"
             assert "must be http://host" in line.message
             changed = await nodes.ask("PUT", f"/timers/{7:016x}-1", timer(receiver.uri))

@@ -96,7 +96,7 @@ def test_overload_doubles_nothing(tmp_path: Path) -> None:
         miss("An overload", error)
     violations = judge_scene("overload", events)
     print(table(events, violations))
-    assert [f"{each.rule}: {each.detail}" for each in violations] == []
+    assert [f"{violation.rule}: {violation.detail}" for violation in violations] == []
 
 
 def test_planted_defect_doubles_under_overload(tmp_path: Path) -> None:

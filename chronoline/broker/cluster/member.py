@@ -168,7 +168,7 @@ class ClusterMember(AsyncService):
         """Raises `WrongBroker` unless this broker has a role; it names those that have."""
         if role in self.options.roles:
             return
-        fitting = (each.address for each in self.brokers.values() if role in each.roles)
+        fitting = (broker.address for broker in self.brokers.values() if role in broker.roles)
         others = sorted(filter(None, fitting))[:_MOST_NAMED]
         raise WrongBroker(
             f"broker {self.name!r} is no {role}; nothing was changed. "

@@ -390,7 +390,7 @@ class MessageRoutes:
         principal.check(RightKind.PRODUCE, topic, group)
         check_batch(len(request.ids), self._parts.limits)
         ids = await checked_ids(request.ids)
-        changes = [Change(Operation.CANCEL, each, group) for each in ids]
+        changes = [Change(Operation.CANCEL, message_id, group) for message_id in ids]
         return await outcomes_response(await self._change(topic, changes, again=request.again))
 
     async def _change(

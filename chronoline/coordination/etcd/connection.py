@@ -155,7 +155,7 @@ class EtcdConnection:
     def open(self) -> None:
         credentials = self.address.credentials()
         self._members = [
-            EtcdMember(each, credentials, self.traffic) for each in self.address.members
+            EtcdMember(member, credentials, self.traffic) for member in self.address.members
         ]
 
     async def close(self) -> None:

@@ -135,7 +135,7 @@ async def _with_topics(names: list[str]) -> AsyncIterator[Cluster]:
         for name in _ROLES:
             for other in _ROLES:
                 await until(lambda: brokers.sees(name, other))  # noqa: B023 - awaited here
-        addresses = [each.address for each in brokers.brokers.values()]
+        addresses = [broker.address for broker in brokers.brokers.values()]
         async with AsyncClient(addresses) as client:
             for name in names:
                 await client.create_topic(name, TopicSettings(buckets=1, window=0.4))

@@ -58,7 +58,9 @@ def test_second_broker_of_a_name_is_refused(caplog: pytest.LogCaptureFixture) ->
             with pytest.raises(NameTaken, match=rf"'one', at {address}: give each .* 2 s after"):
                 await member.start()
             assert parts_of(first, "one").member.problem == ""
-        assert [each for each in caplog.messages if "give each broker a name" in each][1:] == []
+        assert [message for message in caplog.messages if "give each broker a name" in message][
+            1:
+        ] == []
 
     run_scene(scene)
 

@@ -68,7 +68,9 @@ def test_other_broker_gets_the_consumers_of_one_without_its_store(under_way: str
                 near, far = await found.client("a"), await found.client("b")
                 leases = near.consume("jobs", consumer="x")
                 first = asyncio.ensure_future(anext(leases))
-                await until(lambda: [each.name for each in cut.subscriptions] == ["x"])
+                await until(
+                    lambda: [subscription.name for subscription in cut.subscriptions] == ["x"]
+                )
                 await far.send("jobs", id="first")
                 await (await first).ack()
 

@@ -169,7 +169,7 @@ def test_faults_of_a_body_are_bounded(schema: type[RequestBody]) -> None:
         *_faults(schema, dict.fromkeys(names, unknown)),
     ]
     assert 0 < len(faults) <= 4 * _MOST_FAULTS
-    assert all(len(each["msg"]) < 1_000 for each in faults)
+    assert all(len(fault["msg"]) < 1_000 for fault in faults)
 
 
 def _faults(schema: type[RequestBody], given: dict[str, Any]) -> Sequence[Any]:

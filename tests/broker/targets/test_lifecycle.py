@@ -135,7 +135,7 @@ def test_target_that_cannot_begin_holds_up_no_other(
                 await client.create_topic(name, TopicSettings(target=receiver.url(f"/{name}")))
                 await client.send(name, b"x")
             await until(lambda: is_done(client, "t"))
-            assert [each.path for each in receiver.calls] == ["/t"]
+            assert [call.path for call in receiver.calls] == ["/t"]
             assert "the target of topic 'a' failed: LookupError('of one target')" in caplog.text
 
     run_scene(scene)

@@ -198,7 +198,7 @@ def test_kafka_example_is_submitted_to_a_standalone_cluster(
             assert pipe("stop", "--name", scene.name, "--store", servers.store).exit_code == 0
             assert child.wait() == 0, child.log
             lines = child.log.splitlines()
-        assert not [each for each in lines if " INFO " in each and "chronoline" not in each][50:]
+        assert not [line for line in lines if " INFO " in line and "chronoline" not in line][50:]
         assert scene.held() == 0
         assert set(far) <= set(scene.waiting())
         assert scene.holders() == {None}

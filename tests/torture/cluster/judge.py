@@ -94,9 +94,9 @@ def _granted(history: History, cuts: Iterable[Cut], *, after_ms: float) -> Itera
 def _kept_waiting(history: History, events: Sequence[Event]) -> Iterator[str]:
     """13: the others serve the buckets of a broker that is cut off from its store."""
     lives = [
-        _Life(came_ms, each.deliveries[0].at_ms if each.deliveries else math.inf, each)
-        for each in history.messages.values()
-        if each.topic.endswith(STEADY) and (came_ms := _came_ms(history, each)) is not None
+        _Life(came_ms, message.deliveries[0].at_ms if message.deliveries else math.inf, message)
+        for message in history.messages.values()
+        if message.topic.endswith(STEADY) and (came_ms := _came_ms(history, message)) is not None
     ]
     for cut in _cuts(history, events, "postgres"):
         from_ms = cut.begin_ms + TAKE_OVER_MS + _UNDER_WAY_MS

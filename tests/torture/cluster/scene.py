@@ -157,7 +157,7 @@ class ClusterDirector(Director):
                 if others:
                     await asyncio.wait(others)
                 children = (*self._stage.brokers, *self._stage.producers, *self._stage.consumers)
-                await self._stage.until(lambda: all(each.ready for each in children), _QUIET_S)
+                await self._stage.until(lambda: all(child.ready for child in children), _QUIET_S)
                 yield
             finally:
                 self._is_quiet = False
@@ -177,7 +177,9 @@ class ClusterDirector(Director):
                 subscribers = (await client.cluster()).subscribers
         except ChronolineError:
             raise NotNow from None
-        counted = Counter(each.broker for each in subscribers if each.topic.endswith(STEADY))
+        counted = Counter(
+            subscriber.broker for subscriber in subscribers if subscriber.topic.endswith(STEADY)
+        )
         names = [f"broker{number}" for number in range(len(self._cluster.brokers))]
         return max(range(len(names)), key=lambda number: counted[names[number]])
 

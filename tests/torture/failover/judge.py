@@ -214,7 +214,7 @@ def _is_missing(history: History, message: Message, failover: Failover) -> bool:
         return False
     if history.dropped(message.topic, -math.inf, math.inf):
         return False
-    return all(each.at_ms < failover.promoted_ms for each in message.deliveries)
+    return all(delivery.at_ms < failover.promoted_ms for delivery in message.deliveries)
 
 
 def _undone(history: History, message: Message, failover: Failover) -> Found:

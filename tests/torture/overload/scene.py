@@ -74,7 +74,7 @@ def play(folder: Path, *, seconds: float, seed: int, report: Report, defect: str
                 for lane in lanes:
                     lane.stop()
             letters = store.dead_letters(topic.uid, limit=1_000)
-            dead = [each.message.id for each in letters]
+            dead = [letter.message.id for letter in letters]
             recorder.record(END, waiting=_left(store, topic), dead=dead)
     finally:
         server.stop()
@@ -157,7 +157,9 @@ class _Load:
     def _look(self, messages: list[NewMessage]) -> list[str]:
         while True:
             try:
-                return list(self._store.lookup(self._topic.uid, [each.id for each in messages]))
+                return list(
+                    self._store.lookup(self._topic.uid, [message.id for message in messages])
+                )
             except ChronolineError:
                 time.sleep(_TURN_S)  # the store is slow
 
