@@ -247,6 +247,9 @@ def _owners(history: History, message: Message) -> Found:
                 delivery, delivery.at_ms, call.ended_ms
             ):
                 continue
+            # The lease went with its topic; the call found the one that was created again.
+            if history.dropped(message.topic, delivery.at_ms - _HEARD_WITHIN_MS, call.ended_ms):
+                continue
             superseded = any(
                 other.version > delivery.version and other.at_ms < call.ended_ms
                 for other in message.deliveries

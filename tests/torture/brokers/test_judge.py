@@ -492,6 +492,15 @@ def test_every_rule_has_an_injection() -> None:
     assert named == {rule for _, rule in _INJECTIONS}
 
 
+def test_lease_that_went_with_its_topic_is_not_broken_by_the_owner(good: list[Event]) -> None:
+    """The owner's call finds the topic that was created again, in which the id is free."""
+    tale = Tale(good)
+    _owner_broke_lease(tale)
+    held = tale.event("extended", OUTCOME, op="extend")
+    tale.add_call("drop_topic", after=held, topic=_MAIN)
+    assert rules.OWNER_BROKE_LEASE not in [violation.rule for violation in judge(tale)]
+
+
 def test_unknown_outcome_may_come_true_later(good: list[Event]) -> None:
     """A replacement that was not answered waits in a broker without its store, and is made after an ack."""
     tale = Tale(good)
