@@ -53,6 +53,7 @@ class _TlsProtocol(sslproto.SSLProtocol):
         super()._wakeup_waiter(exc)
 
 
+# Event loops make their protocol by this name and take no other, so it holds for the whole process.
 sslproto.SSLProtocol = _TlsProtocol  # type: ignore[misc]
 
 
